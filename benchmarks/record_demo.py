@@ -48,10 +48,12 @@ def main() -> int:
     given = parser.parse_args()
     loaded = load(given.model)
     whole, races, profile = Conversation(), Races(), recorded.demo_profile()
+    prompts: dict[str, int] = {}
     for turn, (question, seed) in enumerate(SEEDS.items()):
         session = Session(*loaded, settings_of(profile, seed))
         session.on_fork = partial(record, races, turn, session)
         first = list(session.send(question))
+        prompts[question] = session.context_used - len(first)
         print("".join(step.text for step in first), flush=True)
         for index, tokens in other_beginnings(first):
             session.select(0)
@@ -63,7 +65,7 @@ def main() -> int:
             answer.steps = in_time(answer.steps, given.rate)
         whole.turns.append(recorded_turn)
     rivals = {name: rival(loaded, profile, name, given.rate) for name in RIVALS}
-    write(recorded.Recording(whole, races, rivals))
+    write(recorded.Recording(whole, races, rivals, prompts))
     return 0
 
 
@@ -123,6 +125,7 @@ def write(recording: recorded.Recording) -> None:
             {"place": place, "grown": [asdict(fork) for fork in grown]}
             for place, grown in recording.races.items()
         ],
+        "prompt_tokens": recording.prompt_tokens,
         "rivals": {name: as_record(rival) for name, rival in recording.rivals.items()},
     }
     text = json.dumps(record, ensure_ascii=False)

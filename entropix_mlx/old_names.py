@@ -31,7 +31,11 @@ JUDGE = "judge"
 """Chose a fork's first branch against the score; the fork is read as one that the score chose."""
 QUESTION = {"rung": "level"}
 """Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
-KEYS = {"transcript.thoughts": "transcript.reasoning"}
+KEYS = {
+    "transcript.thoughts": "transcript.reasoning",
+    "transcript.pageup": "app.pageup",
+    "transcript.pagedown": "app.pagedown",
+}
 """Actions to which a configuration file gives keys."""
 SETTINGS = {"lookup": "speculation"}
 """Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""

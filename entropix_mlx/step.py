@@ -6,7 +6,7 @@ Nothing here imports MLX: a trace can be read, drawn and reported without a mode
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import zip_longest
@@ -198,6 +198,24 @@ class Passage:
     text: str
     source: Source
     score: float  # share of the query's words that it holds, weighted by rarity: 0 to 1
+
+
+class Candidate(NamedTuple):
+    """A token and its probability at each step, from 0 to 1."""
+
+    token: int
+    model: float
+    adjusted: float  # after biases, penalties and a constraint
+    tempered: float  # after the temperature
+    drawn: float  # after the filters: what the token was drawn from
+    removed_by: str  # the step that removed it; empty for one that could be drawn
+
+
+class DrawDistribution(NamedTuple):
+    """The candidates, the most probable first, and the share that each step removed of all."""
+
+    candidates: tuple[Candidate, ...]
+    removed: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,7 @@ class Summary:
             "dropped insertion": self.dropped,
             "fork": self.forks,
             "choice": self.choices,
-            "roll-back": self.roll_backs,
+            "rewind": self.roll_backs,
         }
         return ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts.items() if n)
 

@@ -73,13 +73,17 @@ class ChatApp(WorkspaceApp):
             tooltip="Regenerate: another answer to the last question",
         ),
         Binding(
-            "ctrl+g", "edit", "Edit", id="chat.edit", priority=True,
+            "ctrl+g", "edit", "Edit question", id="chat.edit", priority=True,
             tooltip="Edit question: change and resend the last one",
         ),
         Binding(
-            "f3", "tune", "Settings", id="chat.tune", tooltip="Settings: sampler, thresholds, seed"
+            "f3", "tune", "Change settings", id="chat.tune",
+            tooltip="Settings: sampler, thresholds, seed",
         ),
-        Binding("f4", "duel", "Duel", id="chat.duel", tooltip="Duel: two samplers side by side"),
+        Binding(
+            "f4", "duel", "Compare samplers", id="chat.duel",
+            tooltip="Duel: two samplers side by side",
+        ),
         Binding(
             "ctrl+n", "new", "New", id="chat.new", show=False,
             tooltip="New chat: start another; this one stays in the list",
@@ -93,7 +97,7 @@ class ChatApp(WorkspaceApp):
             tooltip="Open: a saved chat",
         ),
         Binding(
-            "ctrl+l", "chats", "Chats", id="chat.chats", priority=True,
+            "ctrl+l", "chats", "Open chat", id="chat.chats", priority=True,
             tooltip="Chats: open, search, rename or delete one",
         ),
         Binding(
@@ -223,6 +227,7 @@ class ChatApp(WorkspaceApp):
             "transcript.leave": True,
             "transcript.fork": pointed and self.workspace.inspector.chosen and loaded,
             "transcript.previous": answers > 1,
+            "transcript.distribution": pointed and not state.refusal,
         }
 
     def action_help_quit(self) -> None:
@@ -267,6 +272,7 @@ class ChatApp(WorkspaceApp):
             return
         settings = replace(self._settings, profile=self.workspace.profile, changes={})
         screen = TuneScreen(settings, self._ask, self.workspace.preview)
+        self.workspace.add_class("-tuning")  # nothing of the text is covered
         self.push_screen(screen, self._use_tuned)
 
     def action_duel(self) -> None:
@@ -332,12 +338,19 @@ class ChatApp(WorkspaceApp):
         if index is None:
             return
         if not inspector.chosen:
-            self.notify(f"{inspector.hint} first; then f or Enter continues from here")
+            self.notify("↑ ↓ choose an alternative first; then f or Enter continues from here")
             return
         if turn < len(self._turns) - 1:
             self.notify("the turns that followed stay with the old answer: [ brings them back")
         self.link.interrupt()
         self.link.submit(lambda session, cancel: session.fork(index, tokens, turn, cancel=cancel))
+
+    def action_distribution(self) -> None:
+        """Show what the token under the cursor was drawn from."""
+        transcript = self.workspace.transcript
+        if transcript.answer is not None and transcript.cursor is not None:
+            step = transcript.answer.steps[transcript.cursor]
+            self.link.read_distribution(step, transcript.turn)
 
     def action_sibling(self, by: int) -> None:
         """Show another answer to a question, with the turns that followed it."""
@@ -390,6 +403,7 @@ class ChatApp(WorkspaceApp):
         self.remember(OPTIONS, {name.replace("_", "-"): value for name, value in defaults})
 
     def _use_tuned(self, tuned: TunedSettings | None) -> None:
+        self.workspace.remove_class("-tuning")
         if tuned is None:
             return
         self._settings, self._ask = tuned.settings, tuned.ask
@@ -453,7 +467,7 @@ class ChatApp(WorkspaceApp):
 
     def _fork(self, argument: str) -> None:
         step, _, token = argument.partition(" ")
-        index, chosen = _whole_number(step), _whole_number(token)
+        index, chosen = _whole_number(step) - 1, _whole_number(token)
         self.link.submit(lambda session, cancel: session.fork(index, chosen, cancel=cancel))
 
     def _select(self, argument: str) -> None:

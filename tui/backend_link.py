@@ -15,6 +15,7 @@ from entropix_mlx.backends.events import CancelToken, Event, ForkGrew, Prefilled
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.profiles.confidence import ADVICE, AnswerMetrics
 from entropix_mlx.settings import Settings
+from entropix_mlx.step import Step
 
 from .composer.composer import Composer
 from .composer.status import State
@@ -168,6 +169,8 @@ class BackendLink:
                 self._ask_user(event)
             case events.AnswerEnded():
                 self._end(event)
+            case events.DistributionRead():
+                self._show_distribution(event)
             case _:
                 self._forward(event)
 
@@ -181,6 +184,16 @@ class BackendLink:
             self._answering = True
         else:
             self._workspace.show_fork(event.fork)
+
+    def read_distribution(self, step: Step, turn: int) -> None:
+        if self.available():
+            self._backend.read_distribution(step, turn)
+
+    def _show_distribution(self, event: events.DistributionRead) -> None:
+        if event.distribution is None:
+            self._app.notify(event.error or "", severity="warning", markup=False)
+        else:
+            self._workspace.inspector.show_distribution(event.step, event.distribution)
 
     def _forward(self, event: events.DuelEvent | events.ModelsListed) -> None:
         """Pass an event to the screen that waits for it; a dialog may cover that screen."""

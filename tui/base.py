@@ -21,6 +21,7 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
+from textual.widgets import Static
 
 from entropix_mlx import old_names
 from entropix_mlx.chat.slash import Command
@@ -36,6 +37,7 @@ from .terminal import take_any_bytes
 from .transcript.transcript import Transcript
 from .workspace import Workspace
 
+TOO_SMALL = "This terminal is too small: enlarge it to 24 columns and 6 lines at least."
 APPS = ("chat", "view")
 """Groups of keys that only one of the apps has; a configuration may name both."""
 
@@ -49,21 +51,23 @@ class WorkspaceApp(App[None]):
     CSS_PATH = Path(__file__).with_name("entropix.tcss")
     TITLE = "entropix"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - as Textual types it
-        (0, "-slim"),  # the panel lies below the text
+        (0, "-thin"),  # too small, see `TOO_SMALL`
+        (24, "-slim"),  # the panel lies below the text
         (80, "-narrow"),  # beside it, when it is asked for
         (100, "-wide"),
         (150, "-huge"),
     ]
     VERTICAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-flat"),  # no room for lines that explain
-        (12, "-low"),  # none for the plane below the text
+        (0, "-short"),  # too small
+        (6, "-flat"),  # no room for lines that explain
+        (16, "-low"),  # none for the plane below the text
         (36, "-tall"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "help", "Help", id="app.help", tooltip="Help: H, V, strategies, marks, keys"),
         Binding(
-            "ctrl+p", "command_palette", "Commands", id="app.palette", show=False, priority=True,
-            tooltip="All commands, themes",
+            "ctrl+p", "command_palette", "List commands", id="app.palette", show=False,
+            priority=True, tooltip="All commands, themes",
         ),
         Binding("ctrl+q", "quit", "Quit", id="app.quit", show=False, priority=True, tooltip="Quit"),
     ]  # fmt: skip
@@ -80,6 +84,7 @@ class WorkspaceApp(App[None]):
         "transcript.up",
         "transcript.fork",
         "transcript.next_mark",
+        "transcript.distribution",
         "transcript.previous",
         "app.help",
         "app.palette",
@@ -88,6 +93,7 @@ class WorkspaceApp(App[None]):
         "chat.chats",
         "chat.duel",
         "app.panel",
+        "app.legend",
         "transcript.reasoning",
         "transcript.marks",
         "chat.edit",
@@ -172,6 +178,7 @@ class WorkspaceApp(App[None]):
     def compose(self) -> ComposeResult:
         yield self.workspace
         yield KeyBar(self.key_order, self.useful_keys)
+        yield Static(TOO_SMALL, id="too-small")
 
     def useful_keys(self) -> dict[str, bool]:
         """Return, by id, whether keys that are not always of use would do something now.
@@ -182,7 +189,12 @@ class WorkspaceApp(App[None]):
         answered = bool(self.workspace.last_steps)
         answer = self.workspace.transcript.answer
         reasoned = answer is not None and answer.has_reasoning
-        asking = ("transcript.leave", "transcript.fork", "transcript.previous")
+        asking = (
+            "transcript.leave",
+            "transcript.fork",
+            "transcript.previous",
+            "transcript.distribution",
+        )
         return {
             "app.escape": pointed,
             "transcript.up": pointed,

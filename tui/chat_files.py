@@ -15,7 +15,8 @@ from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.chat.store import Store
 from entropix_mlx.errors import EntropixError, SessionError
 from entropix_mlx.files import expanded, write_whole
-from entropix_mlx.traces.trace import Header, TraceWriter
+from entropix_mlx.traces.report import render
+from entropix_mlx.traces.trace import Header, Trace, TraceWriter
 
 from .backend_link import BackendLink
 from .screens.dialogs import ConfirmDialog, TextDialog
@@ -25,6 +26,7 @@ from .workspace import Workspace
 if TYPE_CHECKING:
     from entropix_mlx.chat.base import ChatSession
 
+SUFFIXES = (".json", ".md", ".jsonl", ".html")
 SAVE_SECONDS = 15
 """How often a running answer is saved; one that ended is saved at once."""
 
@@ -84,7 +86,7 @@ class ChatFiles:
 
     async def ask_where_to_save(self) -> None:
         if self._workspace.asked_anything():
-            title = "Save as (.json: chat, .md: text, .jsonl: trace)"
+            title = "Save as (.json: chat, .md: text, .jsonl: trace, .html: report)"
             await self._ask_path(title, _free_name(), self.save)
 
     async def ask_what_to_open(self) -> None:
@@ -177,15 +179,21 @@ def _free_name() -> str:
 
 
 def _export(workspace: Workspace, path: Path) -> None:
-    """Write Markdown to a .md file, a trace of the last answer to .jsonl, else the chat as JSON.
+    """Write what the suffix says: the chat, or of the last answer a trace or its report.
 
     Raises:
-        SessionError, TraceError, OSError: the file cannot be written.
+        SessionError, TraceError, OSError: the file cannot be written, or has another suffix.
     """
     conversation, status = workspace.conversation, workspace.status
-    if path.suffix == ".md":
+    if path.suffix not in SUFFIXES:
+        raise SessionError(
+            f"a file {path.suffix or 'without a suffix'}: write {', '.join(SUFFIXES)}"
+        )
+    if path.suffix == ".json":
+        conversation.save(path)
+    elif path.suffix == ".md":
         write_whole(path, conversation.to_markdown())
-    elif path.suffix == ".jsonl":
+    else:
         answer = conversation.turns[-1].answer
         header = Header(
             model=status.model,
@@ -196,8 +204,9 @@ def _export(workspace: Workspace, path: Path) -> None:
             context_length=status.context_length,
             prompt_tokens=max(0, status.context_used - len(answer.steps)),
         )
+        if path.suffix == ".html":
+            write_whole(path, render([Trace(header, answer.steps, {})]))
+            return
         with TraceWriter(path, header) as trace:
             for step in answer.steps:
                 trace.add(step)
-    else:
-        conversation.save(path)

@@ -15,7 +15,7 @@ from entropix_mlx.profiles.tree import first_fit, table
 from entropix_mlx.step import Metrics, Origin, Strategy
 from entropix_mlx.traces.explain import SYMBOLS
 
-from .styles import ORIGIN_MARKS, STYLES
+from .styles import COLOURS, ORIGIN_MARKS, STYLES
 
 MEANINGS = {
     Strategy.ARGMAX: ("sure", "takes the most probable token"),
@@ -47,6 +47,11 @@ ALTERNATIVES = (
     " answer is kept: [ and ] switch between answers.\n"
     "Enter and f do nothing until ↑ or ↓ has selected an alternative. Text that is typed or pasted"
     " here goes to the question field, unless it is a key."
+)
+LETTERS = (
+    "H entropy in bits: how open the choice is · V varentropy in bits²: how uneven · margin: how"
+    " far the best token's probability leads · T temperature · p probability · nats/token: score of"
+    " a branch"
 )
 _MARKS = {
     Origin.INSERTED: "a thought that was inserted",
@@ -102,14 +107,39 @@ def conditions(profile: Profile) -> dict[Strategy, str]:
     return {row.strategy: _condition(row.bounds) for row in table(profile)}
 
 
-def strategies(profile: Profile | None = None) -> Content:
-    """Return each strategy in its style: the state, the deed, and a profile's numbers for it."""
-    when = conditions(profile) if profile else {}
+def reachable(profile: Profile | None) -> frozenset[Strategy]:
+    """Return the strategies that a profile can choose: no bound of theirs is infinite."""
+    rows = table(profile) if profile else ()
+    return frozenset(Strategy) - {row.strategy for row in rows if _impossible(row.bounds)}
+
+
+def _impossible(bounds: dict[str, tuple[float, float]]) -> bool:
+    return any(low == math.inf for low, _ in bounds.values())
+
+
+def legend(profile: Profile) -> Content:
+    """Return what the colours, the marks and the letters of the screen mean, in short."""
+    possible = reachable(profile)
+    colours = [
+        Content.styled(f"{SWATCHES[s].glyph} {state}: {deed}", COLOURS[s])
+        for s, (state, deed) in MEANINGS.items()
+        if s in possible
+    ]
+    around = " · ".join(f"{first}{_MARKS[o]}{last}" for o, (first, last) in ORIGIN_MARKS.items())
+    return Content("\n").join([Content(" · ").join(colours), Content(around), Content(LETTERS)])
+
+
+def strategies(profile: Profile | None = None, numbers: bool = True) -> Content:
+    """Return the strategies of a profile in their styles: the state, the deed, and its numbers."""
+    when = conditions(profile) if profile and numbers else {}
     lines = []
     for strategy, (state, deed) in MEANINGS.items():
+        if strategy not in reachable(profile):
+            continue
         name = Content.styled(f"{SWATCHES[strategy].glyph} {strategy:<{LONGEST}}", STYLES[strategy])
         lines.append(name + Content(f" {state}: {deed}"))
-        more = [when.get(strategy), _thought(profile) if strategy is Strategy.THINK else ""]
+        thinks = numbers and strategy is Strategy.THINK
+        more = [when.get(strategy), _thought(profile) if thinks else ""]
         lines += [Content(f"{'':{LONGEST + 3}}{text}") for text in more if text]
     return Content("\n").join(lines)
 
@@ -132,7 +162,7 @@ def marks() -> Content:
 def _condition(bounds: dict[str, tuple[float, float]]) -> str:
     if not bounds:
         return "everywhere else"
-    if any(low == math.inf for low, _ in bounds.values()):
+    if _impossible(bounds):
         return "nowhere, in this profile"
     parts = []
     for name, (low, high) in bounds.items():
@@ -147,26 +177,24 @@ class Welcome(Static):
 
     DEFAULT_CSS = "Welcome { width: auto; max-width: 100%; height: auto; padding: 0 1; }"
 
-    def __init__(self) -> None:
-        super().__init__(_draw_card(spacious=True))
-
-    def fit(self, lines: int) -> None:
-        self.update(_draw_card(spacious=lines >= SPACIOUS))
+    def fit(self, lines: int, profile: Profile) -> None:
+        """Draw the card for so many lines, with the strategies that a profile can choose."""
+        self.update(_draw_card(profile, spacious=lines >= SPACIOUS))
 
 
-def _draw_card(spacious: bool) -> Content:
+def _draw_card(profile: Profile, spacious: bool) -> Content:
     bold = Style(bold=True)
     questions = "\n".join(f" {n}  {question}" for n, question in enumerate(QUESTIONS, 1))
     gap = [Content()] if spacious else []
     lines = [
         Content.styled("The colour of each token shows how sure the model is", bold),
         Content("H says how open the choice is, V how uneven. They decide:"),
-        strategies(),
+        strategies(profile, numbers=False),
         *gap,
         Content.styled("Ask something, or press a number, then Enter", bold),
         Content(questions),
         *gap,
         Content("Then press Tab to inspect the tokens and their alternatives."),
-        Content("F1 explains everything. / lists the commands."),
+        Content("F1 explains everything, F7 pins the legend. / lists the commands."),
     ]
     return Content("\n").join(lines)

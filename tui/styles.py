@@ -72,11 +72,12 @@ def faded(strategy: Strategy, share: float) -> Style:
 def marked(text: str, step: Step, previous: Step | None, following: Step | None, glyph: str) -> str:
     """Return a token's text with its glyph, and a mark where an intervention begins or ends.
 
-    Where it ends is known only once there is a following step.
+    Where it ends is known only once there is a following step, or at the end of the answer.
     """
     opening, closing = ORIGIN_MARKS.get(step.origin, ("", ""))
     before = (opening if previous is None or _differ(previous, step) else "") + glyph
-    after = closing if following is not None and _differ(step, following) else ""
+    ends = step.finish_reason if following is None else _differ(step, following)
+    after = closing if ends else ""
     word = text.lstrip(" ")
     # A space belongs before the mark, so that it does not cling to the word before.
     return (text[: len(text) - len(word)] + before + word if word else before + text) + after

@@ -34,7 +34,7 @@ class ViewerApp(WorkspaceApp):
         ),
         Binding("space", "play", "Play", id="view.play", tooltip="Play: at recorded pace; pause"),
         Binding(
-            "plus,equals_sign", "speed(1)", "Speed", id="view.faster", key_display="+ -",
+            "plus,equals_sign", "speed(1)", "Change speed", id="view.faster", key_display="+ -",
             tooltip="Play faster or slower",
         ),
         Binding("minus", "speed(-1)", "Slower", id="view.slower", show=False),
@@ -87,6 +87,8 @@ class ViewerApp(WorkspaceApp):
     def action_fork(self) -> None:
         self.notify("a trace has no model to continue with", severity="warning")
 
+    action_distribution = action_fork
+
     async def action_escape(self) -> None:
         if self._replay is not None:
             await self._end_replay()
@@ -115,6 +117,7 @@ class ViewerApp(WorkspaceApp):
         answer = replace(turns[-1].answer, steps=steps[:start])
         played = replace(turns[-1], answers=[answer], selected=0)
         await self.workspace.show(replace(self._whole, turns=[*turns[:-1], played]))
+        self.workspace.status.context_used -= len(steps) - start  # `add_steps` counts the others
         self._timer = self.set_interval(FRAME_SECONDS, self._play_on)
 
     async def _play_on(self) -> None:
@@ -129,6 +132,8 @@ class ViewerApp(WorkspaceApp):
     async def _end_replay(self) -> None:
         if self._timer is not None:
             self._timer.stop()
+        if self._replay is not None:
+            self.workspace.status.context_used += self._replay.left
         self._replay, self._timer, self._paused = None, None, False
         self._show_speed()
         await self.workspace.show(self._whole)
@@ -158,6 +163,10 @@ class Replay:
     @property
     def ended(self) -> bool:
         return self.played >= len(self._steps)
+
+    @property
+    def left(self) -> int:
+        return len(self._steps) - self.played
 
     def change_speed(self, by: int) -> None:
         """Play faster or slower by some of the `SPEEDS`."""

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
-from textual.widgets import ContentSwitcher
+from textual.widgets import ContentSwitcher, Static
 
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.chat.finding import Match
@@ -17,11 +17,12 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import TREE_SAMPLER
 from entropix_mlx.step import Fork, Step
 
-from .composer.status import StatusLine
+from .composer.status import State, StatusLine
 from .containers import Blank, Column
-from .gauges.gauges import ForkRace, Gauges
-from .gauges.lines import Compact, Strip
+from .gauges.gauges import Gauges
+from .gauges.lines import Compact, Strip, Timeline
 from .gauges.plane import Plane
+from .help_text import legend
 from .inspector.inspector import Inspector
 from .inspector.why import Why
 from .transcript.answer import AnswerView, Preview
@@ -30,6 +31,9 @@ from .transcript.transcript import Transcript
 DRAW_SECONDS = 1 / 5
 """The pace of the gauges while an answer is generated: drawing them costs more than a line of text,
 since Textual also draws everything between two places that change."""
+
+ROOMY = 14
+"""From so many lines on, a short answer leaves room for the timeline."""
 
 
 @runtime_checkable
@@ -54,16 +58,28 @@ class Workspace(Blank, Horizontal):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "f2", "panel", "Gauges", id="app.panel", tooltip="Gauges: show or hide the side panel"
+            "f2", "panel", "Show gauges", id="app.panel",
+            tooltip="Gauges: show or hide the side panel",
         ),
         Binding(
-            "ctrl+t", "markdown", "Markdown", id="app.markdown",
+            "ctrl+t", "markdown", "Show Markdown", id="app.markdown",
             tooltip="Markdown: answers as Markdown, or as tokens",
         ),
         Binding(
-            "a", "attention", "Attention", id="app.attention", show=False,
-            tooltip="Attention: show or hide its metrics",
+            "f7", "app.toggle_class('Workspace', '-legend')", "Pin legend", id="app.legend",
+            priority=True,
+            tooltip="Legend: show or hide what colours, marks and letters mean",
         ),
+        Binding(
+            "pageup", "page(-1)", "Scroll", id="app.pageup", priority=True, show=False,
+            key_display="PgUp PgDn", tooltip="Scroll the text",
+        ),
+        Binding("pagedown", "page(1)", "Scroll", id="app.pagedown", priority=True, show=False),
+        Binding(
+            "ctrl+end", "newest", "Go to newest", id="app.newest", priority=True, show=False,
+            tooltip="Newest: scroll to the end of the text, and follow it",
+        ),
+        Binding("ctrl+z", "app.suspend_process", "Suspend", id="app.suspend", show=False),
     ]  # fmt: skip
 
     def __init__(self, conversation: Conversation, profile: Profile, *below: Widget) -> None:
@@ -76,9 +92,10 @@ class Workspace(Blank, Horizontal):
         self.compact = Compact(profile, id="compact")
         self.inspector = Inspector(id="inspector")
         self.plane = Plane(profile, id="plane")
-        self.fork_race = ForkRace(id="race")
         self.status = StatusLine(id="status")
         self.strip = Strip(profile, id="strip")
+        self.timeline = Timeline(profile, id="timeline")
+        self.legend = Static(id="legend")
         self.why = Why(profile, id="why")
         self._below = below
         self._followers: list[Follower] = []
@@ -89,13 +106,14 @@ class Workspace(Blank, Horizontal):
     def compose(self) -> ComposeResult:
         with Column(id="left"):
             yield self.transcript
+            yield self.timeline
             yield self.strip
             yield self.why
             yield self.compact
+            yield self.legend
             yield self.status
             yield from self._below
         with Vertical(id="side"):
-            yield self.fork_race
             with ContentSwitcher(id="pages", initial="gauges"):
                 yield self.gauges
                 yield self.inspector
@@ -105,6 +123,11 @@ class Workspace(Blank, Horizontal):
         self._followers = [w for w in self.walk_children(Widget) if isinstance(w, Follower)]
         await self.show(self.conversation)
         self.set_interval(DRAW_SECONDS, self._catch_up)
+        self.watch(self.status, "state", self._show_state)
+
+    def _show_state(self, state: State) -> None:
+        """Show no thresholds while a model loads: they may be other ones."""
+        self.set_class(state is State.LOADING, "-loading")
 
     @property
     def last_steps(self) -> list[Step]:
@@ -131,23 +154,37 @@ class Workspace(Blank, Horizontal):
             await self.transcript.show(conversation)
             self.use_profile(self.profile)
             self.screen.refresh_bindings()
+            self.call_after_refresh(self._fit)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        """Give the lower half to the timeline while the text needs no more than the upper one."""
+        left = self.query_one("#left")
+        others = (w for w in left.children if w not in (self.transcript, self.timeline, self.strip))
+        room = left.size.height - sum(w.outer_size.height for w in others if w.display)
+        text = self.transcript.text_height
+        if self.transcript.welcome is not None and not text:
+            self.transcript.welcome.fit(self.transcript.size.height, self.profile)
+        self.set_class(bool(text) and room >= ROOMY and 2 * text <= room, "-brief")
 
     def use_profile(self, profile: Profile) -> None:
         self.profile = profile
         self.why.thresholds = self.thresholds
         decided = self.thresholds is not None
         self.gauges.has_thresholds = self.compact.has_thresholds = decided
-        self.fork_race.show(None)
+        self.legend.update(legend(profile))
+        self.call_after_refresh(self._fit)
         self._show_answer()
 
     def show_fork(self, fork: Fork) -> None:
-        self.fork_race.show(fork)
+        self.gauges.show_fork(fork)
         self.why.show_fork(fork)
         self._behind = True
 
     def append(self, steps: list[Step]) -> None:
         """Show more steps of the last answer; they also join the conversation."""
-        self.fork_race.show(None)
         self.conversation.turns[-1].answer.steps += steps
         if self.is_attached:
             self.transcript.append(steps)
@@ -169,7 +206,8 @@ class Workspace(Blank, Horizontal):
         if answer is None:
             return Preview()
         preview = answer.preview(profile)
-        self.strip.show_strategies(preview.steps, preview.strategies)
+        for strip in (self.strip, self.timeline):
+            strip.show_strategies(preview.steps, preview.strategies)
         return preview
 
     def _catch_up(self) -> None:
@@ -178,7 +216,8 @@ class Workspace(Blank, Horizontal):
             self._draw_followers()
 
     def _draw_followers(self) -> None:
-        self.fork_race.draw()
+        self._fit()
+        self.transcript.mark_newest()
         for follower in self._followers:
             follower.draw()
 
@@ -198,6 +237,7 @@ class Workspace(Blank, Horizontal):
         self.why.point(event.step)
         self.plane.point(self.transcript.cursor)
         self.strip.point(self.transcript.cursor)
+        self.timeline.point(self.transcript.cursor)
         if event.step is not None:
             self.inspector.show(event.step, self.thresholds)
         else:  # what came while the gauges were hidden
@@ -237,8 +277,11 @@ class Workspace(Blank, Horizontal):
         wide = self.screen.has_class("-wide") or self.screen.has_class("-huge")
         self.toggle_class("-no-panel" if wide else "-panel")
 
-    def action_attention(self) -> None:
-        self.gauges.unfold_attention()
+    def action_page(self, by: int) -> None:
+        self.transcript.page(by)
+
+    def action_newest(self) -> None:
+        self.transcript.go_to_end()
 
     async def action_markdown(self) -> None:
         self._markdown = not self._markdown

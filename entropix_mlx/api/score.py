@@ -21,6 +21,7 @@ from ..answer.hooks import Hooks
 from ..answer.position import Position
 from ..answer.writer import Clock, Writer
 from ..engine.cached_text import CachedText
+from ..engine.constrained import constrained_text
 from ..engine.forward import LOGITS_AT_ONCE, PREFILL_CHUNK, Engine
 from ..engine.runner import check_tokens
 from ..engine.sampler_state import check_biased, first_state
@@ -29,10 +30,11 @@ from ..models.base import LanguageModel, Rows
 from ..models.llama.attention import AttentionQueries
 from ..models.llama.cache import BlockCache, TextCache
 from ..models.memory import wired_memory
+from ..samplers.distribution import distribution, plan_of
 from ..samplers.draw import uniforms
 from ..samplers.position import Sampled, sample
 from ..settings import ResolvedSettings, Settings
-from ..step import Origin, Step
+from ..step import DrawDistribution, Origin, Step
 from .generate import parse_options, prompt_tokens
 
 
@@ -84,6 +86,31 @@ def stream_score(
     resolved = settings.resolved(model.config)
     check_biased(resolved.sampler, model.config.vocab_size)
     return _Measuring(model, tokenizer, resolved, hooks, before, tokens).steps()
+
+
+def distribution_after(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompt: Sequence[int],
+    steps: Sequence[Step],
+    resolved: ResolvedSettings,
+) -> DrawDistribution:
+    """Return what the last step of an answer was drawn from, with the parameters that it states.
+
+    The answer is read again up to that step, in one prefill.
+    """
+    tokens, last = [step.token for step in steps], steps[-1]
+    measuring = _Measuring(model, tokenizer, resolved, Hooks(), prompt, tokens)
+    for _ in measuring.steps():
+        pass
+    row = measuring.last.row(measuring.last.token.shape[0] - 1)
+    plan = plan_of(last.strategy, last.temperature, last.top_p, last.top_k, last.min_p)
+    mask, count = None, resolved.settings.top_logprobs
+    if (constraint := resolved.settings.constraint) is not None:
+        vocab = model.config.vocab_size
+        allowed = constrained_text(constraint, tokenizer, vocab, prompt, tokens[:-1])
+        mask = allowed.mask([0], ())
+    return distribution(row, plan, resolved.sampler.drawing, count, last.token, mask)
 
 
 def text_tokens(
@@ -174,6 +201,8 @@ class _Measuring:
         self._memory = sampler.remembered
         self._state = first_state(sampler, tokenizer, vocab, before)
         self._block = max(1, LOGITS_AT_ONCE // vocab)
+        self.last: Sampled
+        """The newest positions."""
 
     def steps(self) -> Generator[Step, None, None]:
         reported, count = 0, len(self._tokens) - self._first
@@ -249,6 +278,7 @@ class _Measuring:
             self._state,
             given,
         )
+        self.last = sampled
         if self._memory:
             self._state = self._memory.observe(sampled.state, given, sampled.logprob)
         return sampled

@@ -113,6 +113,19 @@ class BackendThread:
 
         self._jobs.put(lambda: self._answer(send, cancel, question))
 
+    def read_distribution(self, step: Step, turn: int) -> None:
+        """Report what a step of an answer was drawn from."""
+
+        def job() -> None:
+            try:
+                found = self._opened().distribution(step.index, turn)
+            except Exception as fault:
+                self._report(events.DistributionRead(step, None, explain(fault)))
+            else:
+                self._report(events.DistributionRead(step, found))
+
+        self._jobs.put(job)
+
     def configure(self, settings: Settings, ask: bool) -> None:
         def job() -> None:
             self._settings, self._ask = settings, ask

@@ -15,7 +15,7 @@ from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.profile import Profile
 from ..settings import Settings
-from ..step import Fork, Step
+from ..step import DrawDistribution, Fork, Step
 from ..traces.trace import Header
 
 if TYPE_CHECKING:
@@ -126,6 +126,15 @@ class AnswerEnded:
 
 
 @dataclass(frozen=True)
+class DistributionRead:
+    """What a token was drawn from, or why that cannot be said."""
+
+    step: Step
+    distribution: DrawDistribution | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class TurnsDropped:
     """The context is full: the oldest turns are no longer in the prompt."""
 
@@ -172,7 +181,7 @@ class DuelForkGrew:
 
 
 DuelEvent = DuelBegan | DuelStepsArrived | DuelForkGrew
-JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded
+JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | DistributionRead
 ChatEvent = ConversationChanged | StepsArrived | ForkGrew | TurnsDropped | ChoiceNeeded
 Event = JobEvent | ChatEvent | DuelEvent
 Report = Callable[[Event], None]

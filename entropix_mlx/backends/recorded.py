@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 FILE, PROFILE_FILE = "demo.json.gz", "demo.toml"
 MODEL, CONTEXT = "recorded: SmolLM2-135M", 8192
 """What the answers of `FILE` were made with."""
-CHARACTERS_A_TOKEN = 4
-"""For the status line, which counts the tokens of questions."""
 
 
 @dataclass
@@ -43,6 +41,8 @@ class Recording:
     rivals: dict[str, Conversation] = field(default_factory=dict)
     """By sampler: the same questions, each answered by it, for duels with the first answer of
     `conversation`."""
+    prompt_tokens: dict[str, int] = field(default_factory=dict)
+    """By question: the tokens of its prompt."""
     pace: float = 1.0
     """How many times as fast as they were recorded answers come; 0 is at once."""
 
@@ -113,7 +113,8 @@ def demo_recording(pace: float = 1.0) -> Recording:
         for race in record["races"]
     }
     rivals = {name: _conversation(rival) for name, rival in record["rivals"].items()}
-    return Recording(_conversation(record["conversation"]), races, rivals, pace)
+    counts = record["prompt_tokens"]
+    return Recording(_conversation(record["conversation"]), races, rivals, counts, pace)
 
 
 def _conversation(record: object) -> Conversation:
@@ -137,8 +138,11 @@ class RecordedSession(ChatSession):
 
     @property
     def context_used(self) -> int:
-        texts = "".join(message["content"] for message in self.conversation.messages)
-        return len(texts) // CHARACTERS_A_TOKEN
+        if not self.conversation.turns:
+            return 0
+        turn = self.conversation.last
+        answered = len(turn.answer.steps) if turn.answers else 0
+        return self._recording.prompt_tokens.get(turn.question, 0) + answered
 
     @cached_property
     def profile(self) -> Profile:
@@ -217,7 +221,6 @@ class RecordedBackend:
                 report(DuelForkGrew(duel.cancel, side, item))
 
     def _header(self, conversation: Conversation, sampler: str, seed: int) -> Header:
-        texts = "".join(message["content"] for message in conversation.messages)
         return Header(
             model=self.model,
             sampler=sampler,
@@ -225,7 +228,7 @@ class RecordedBackend:
             seed=seed,
             messages=conversation.prompt_messages,
             context_length=CONTEXT,
-            prompt_tokens=len(texts) // CHARACTERS_A_TOKEN,
+            prompt_tokens=self.recording.prompt_tokens.get(conversation.last.question, 0),
         )
 
 
@@ -235,6 +238,6 @@ def _other_branches(answer: Reply, recorded: Sequence[Reply]) -> str:
         pairs = zip(answer.steps, other.steps, strict=False)
         part = next((two for one, two in pairs if one.token != two.token), None)
         if part is not None and part.index:
-            named.append(f"{part.text.strip()!r} at token {part.index}")
+            named.append(f"{part.text.strip()!r} at token {part.index + 1}")
     known = f"go {' or '.join(named)}" if named else "answer again by Ctrl+R"
     return f"the demo has no model to go on with, only what was recorded: {known}"

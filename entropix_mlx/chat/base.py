@@ -19,7 +19,7 @@ from ..errors import PromptError, SessionError, check_type, whole_number
 from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import SEED_BITS, Settings
-from ..step import Step
+from ..step import DrawDistribution, Step
 from .conversation import Conversation, Reply
 
 
@@ -62,6 +62,7 @@ class ChatSession(ABC):
         self.on_drop: Callable[[int], None] | None = None
         self.fingerprint: str | None = None
         self._running: _Running | None = None
+        self._answered_with = self.settings
 
     @abstractmethod
     def begin(
@@ -125,7 +126,10 @@ class ChatSession(ABC):
         return self._answer(self.conversation.asking(text, turn), cancel)
 
     def regenerate(self, *, cancel: Event | None = None) -> Iterator[Step]:
-        """Answer the last question once more, with the next seed; the old answer stays beside it.
+        """Answer the last question once more; the old answer stays beside it.
+
+        The seed is the next one, or the same if the settings have changed since: then only they
+        make the difference.
 
         Raises:
             SessionError: nothing was asked yet.
@@ -176,6 +180,17 @@ class ChatSession(ABC):
             )
         return self._start(self.conversation.until(turn), reply, tokens, cancel)
 
+    def distribution(self, step_index: int, turn: int | None = None) -> DrawDistribution:
+        """Return what a step of an answer was drawn from: the probabilities at each step of the
+        draw.
+
+        The model reads the answer again up to that step, with the session's settings.
+
+        Raises:
+            SessionError: there is no such turn or step, or no model of this process.
+        """
+        raise SessionError("only a model of this process says what was drawn from: leave --server")
+
     def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
         """Add a question, in the place of a turn as for `send`, and an answer of this model to
         it."""
@@ -223,9 +238,13 @@ class ChatSession(ABC):
             self._running = None
 
     def _answer(self, conversation: Conversation, cancel: Event | None) -> Iterator[Step]:
-        """Answer the last question; each answer to it is drawn with another seed."""
-        seed, answers = self.settings.seed, len(conversation.last.answers)
-        own = secrets.randbits(SEED_BITS) if seed is None else seed + answers
+        """Answer the last question with a seed of its own, unless the settings have changed."""
+        settings, before = self.settings, self._answered_with
+        seed, turn = settings.seed, conversation.last
+        own = secrets.randbits(SEED_BITS) if seed is None else seed + len(turn.answers)
+        if turn.answers and before != settings and before.seed == seed:
+            own = turn.answer.seed
+        self._answered_with = settings
         return self._start(conversation, Reply(own, [], self.fingerprint), [], cancel)
 
     def _start(

@@ -18,6 +18,7 @@ from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.thinking import Thinking
 from ..answer.selection import AnswerSelection
 from ..api.prompts import conversation_prompt
+from ..api.score import distribution_after
 from ..engine.cached_text import CachedText
 from ..engine.runner import Runner
 from ..engine.sampler_state import check_biased
@@ -29,7 +30,7 @@ from ..notes.notes import Notes
 from ..profiles.profile import Profile
 from ..profiles.selection import resolve
 from ..settings import ResolvedSettings, Settings
-from ..step import Step
+from ..step import DrawDistribution, Step
 from ..traces.trace import Header, TraceFolder
 from .base import ChatSession
 from .conversation import Conversation, Reply
@@ -121,6 +122,18 @@ class Session(ChatSession):
         else:
             prompt = self._context.fit(conversation, self.settings.max_tokens)
         return self._generate(conversation, reply, prompt, resolved, forced, cancel)
+
+    def distribution(self, step_index: int, turn: int | None = None) -> DrawDistribution:
+        turn = self.conversation.turn_at(turn)
+        answer = self.conversation.turns[turn].answer
+        if not 0 <= step_index < len(answer.steps):
+            raise SessionError(f"the answer has no token {step_index + 1}")
+        if answer.model not in (None, self.fingerprint):
+            raise SessionError("another model wrote that answer: answer the question again first")
+        prompt = self._context.resumed(self.conversation.until(turn), [])
+        resolved = self._checked_settings().with_seed(answer.seed)
+        steps = answer.steps[: step_index + 1]
+        return distribution_after(self._model, self._tokenizer, prompt, steps, resolved)
 
     def _checked_settings(self) -> ResolvedSettings:
         """Return the settings of the next answer, or raise what the runner would raise later."""

@@ -304,7 +304,7 @@ class PlainChat:
         step, _, token = argument.partition(" ")
         if not token:
             raise SessionError("write /fork STEP TOKEN, in numbers that /steps lists")
-        return self._session.fork(_whole(step), _whole(token))
+        return self._session.fork(_whole(step) - 1, _whole(token))
 
     def _list_steps(self) -> None:
         turns = self._session.conversation.turns
@@ -313,7 +313,7 @@ class PlainChat:
             listed = "  ".join(
                 f"{other.token} {_quoted(other.text)} {exp(other.logprob):.0%}" for other in others
             )
-            output.write(f"{step.index:4}  {step.token:6} {_quoted(step.text):16} {listed}\n")
+            output.write(f"{step.index + 1:4}  {step.token:6} {_quoted(step.text):16} {listed}\n")
 
     def _select(self, number: str) -> None:
         self._session.select(_whole(number) - 1)

@@ -220,8 +220,8 @@ def _done(step: Step, profile: Profile | None) -> str:
         text = profile.think.text if profile else None
         said = text.strip() if isinstance(text, str) else ""
         what = f"“{said}”" if said else "a thinking text"
-        waited = step.triggered_at is not None and step.triggered_at < step.index
-        trigger = f", triggered at token {step.triggered_at}" if waited else ""
+        place = step.index if step.triggered_at is None else step.triggered_at
+        trigger = f", triggered at token {place + 1}" if place < step.index else ""
         return f"inserting {what}{trigger}" if step.rolled_back else "part of the inserted text"
     if step.origin is Origin.RETRIEVED:
         source = step.source

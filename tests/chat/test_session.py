@@ -177,6 +177,18 @@ def test_regenerating_differs_and_a_seed_repeats(make):
     assert len({text_of(session.regenerate()) for _ in range(4)}) > 1
 
 
+def test_changed_settings_are_tried_with_the_same_seed(make):
+    session = make(replace(SETTINGS, seed=7))
+    list(session.send("Hello"))
+    list(session.regenerate())
+    session.settings = replace(SETTINGS, seed=7, temperature=0.5)
+    list(session.regenerate())
+    list(session.regenerate())
+    session.settings = replace(SETTINGS, seed=40)
+    list(session.regenerate())
+    assert [answer.seed for answer in session.conversation.turns[0].answers] == [7, 8, 8, 10, 44]
+
+
 def test_a_fork_keeps_what_came_before_and_the_old_answer(make):
     session = make(Settings(max_tokens=20, seed=2, profile=INTERVENING))
     old = list(session.send("Hello"))

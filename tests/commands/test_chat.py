@@ -84,7 +84,7 @@ def test_a_terminal_does_not_obey_an_answer(chat, monkeypatch, byte_tokenizer):
 def test_steps_list_the_tokens_of_a_fork(chat):
     code, out, _ = chat("One?", "/steps", "/fork 2 66")
     listed = [line.split(maxsplit=2) for line in out.splitlines() if line.startswith("   ")]
-    assert [int(line[0]) for line in listed] == list(range(len(listed)))
+    assert [int(line[0]) for line in listed] == list(range(1, len(listed) + 1))
     assert len(listed) > 2
     assert "%" in listed[0][2]
     assert code == 0
@@ -92,7 +92,7 @@ def test_steps_list_the_tokens_of_a_fork(chat):
 
 def test_every_answer_is_recorded(chat, tmp_path):
     talk, folder = tmp_path / "talk.json", tmp_path / "traces"
-    lines = ("One?", "/fork 2 66", "/system Be brief.", "Two?", f"/save {talk}")
+    lines = ("One?", "/fork 3 66", "/system Be brief.", "Two?", f"/save {talk}")
     code, _, err = chat(*lines, options=("--trace", folder))
     assert code == 0, err
     first, forked, second = traces = [read_trace(file) for file in sorted(folder.iterdir())]

@@ -87,7 +87,7 @@ CERTAIN = {"entropy": 0.5, "varentropy": 1.5}
         (Strategy.SAMPLE, {"temperature": 1.0}, ("·", "T 1.00"), "H "),
         (Strategy.THINK, INSERTED | {"rolled_back": 1}, ("◆", "V 1.00 < 6.04", "nearly ●"), ""),
         (Strategy.THINK, INSERTED, ("◆",), "V 1.00"),  # a later token of the text
-        (Strategy.THINK, INSERTED | {"rolled_back": 1, "triggered_at": 2}, ("token 2",), "V 1.00"),
+        (Strategy.THINK, INSERTED | {"rolled_back": 1, "triggered_at": 2}, ("token 3",), "V 1.00"),
     ],
 )  # fmt: skip
 def test_the_line_names_what_decided_and_nothing_else(strategy, changes, said, unsaid):

@@ -154,6 +154,11 @@ def text_of(app, selector: str) -> str:
     return str(app.screen.query_one(selector).visual)
 
 
+def racing(app) -> bool:
+    """Return whether the branches of a fork stand in the place of the bars."""
+    return "branches, token" in text_of(app, "#bars")
+
+
 async def until(pilot, condition: Callable[[], bool], seconds: float = 30) -> None:
     """Let the app go on until something holds."""
     for _ in range(int(seconds / 0.01)):

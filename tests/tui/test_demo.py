@@ -8,7 +8,7 @@ from textual.widgets import Select
 from entropix_mlx.backends.recorded import RecordedBackend, demo_recording
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy, first_divergence
-from tests.tui.conftest import idle, notices, ready, running, shown_steps, turns, until
+from tests.tui.conftest import idle, notices, racing, ready, running, shown_steps, turns, until
 from tui.app import ChatApp
 from tui.help_text import QUESTIONS
 from tui.keys import KeyBar
@@ -71,8 +71,8 @@ async def test_the_demo():
 async def test_the_branches_of_a_fork_race_in_the_demo():
     async with demo(3) as (app, pilot):
         await pilot.press("3", "enter")
-        await until(pilot, lambda: app.workspace.fork_race.display)
-        await until(pilot, lambda: shown_steps(app) > 3 and not app.workspace.fork_race.display)
+        await until(pilot, lambda: racing(app))
+        await until(pilot, lambda: shown_steps(app) > 3 and not racing(app))
         fork = next(step for step in turns(app)[0].answer.steps if step.fork)
         lost = next(n for n in range(5) if n != fork.fork.winner)
         await pilot.press("escape")

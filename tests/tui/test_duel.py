@@ -79,12 +79,12 @@ async def test_both_sides_grow_the_difference_is_marked_and_the_table_comes_last
         assert (len(left.steps), len(right.steps)) == (5, 4)
         assert marked(screen) == [None, None]
         arrive(1, RIGHT[4:5])
-        assert result(screen) == "the answers differ from token 4 on …"
+        assert result(screen) == "the answers differ from token 5 on …"
         assert marked(screen) == [4, 4]
         assert all(strip.visual.spans for strip in screen.query(Strip))
         arrive(0, LEFT[5:], ended=True)
         arrive(1, RIGHT[5:], ended=True)
-        assert result(screen).startswith("the answers differ from token 4 on\nsampler")
+        assert result(screen).startswith("the answers differ from token 5 on\nsampler")
         assert "entropix       6" in result(screen)
         assert "greedy         6" in result(screen)
         assert marked(screen) == [4, 4]
@@ -95,7 +95,7 @@ async def test_both_sides_grow_the_difference_is_marked_and_the_table_comes_last
 
 @pytest.mark.parametrize(
     ("right", "difference"),
-    [(LEFT[:3], "from token 3 on"), (RIGHT[4:], "from the first token"), (LEFT, "the same text\n")],
+    [(LEFT[:3], "from token 4 on"), (RIGHT[4:], "from the first token"), (LEFT, "the same text\n")],
 )
 async def test_the_first_difference(right, difference):
     async with play() as (_, screen, arrive):
@@ -215,7 +215,7 @@ async def test_a_duel_in_the_chat(make_chat, prompts):
         assert prompts[-2:] == [asked] * 2, "the last question is asked in its own place"
         left, right = screen.query(AnswerView)
         assert len(left.steps) == len(right.steps) == 8
-        assert {step.strategy for step in right.steps} == {"argmax"}
+        assert {step.strategy for step in right.steps} == {"sample"}
         screen.query_one("#sampler-1", Select).value = "entropix"
         await until(pilot, lambda: "the same text\n" in result(screen))
         await pilot.press("escape")

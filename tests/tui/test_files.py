@@ -236,11 +236,14 @@ async def test_save_export_and_open(make_chat, tmp_path, monkeypatch):
             await pilot.press("ctrl+s", "enter")
             await pilot.pause()
         assert sorted(p.name for p in tmp_path.iterdir()) == ["chat-2.json", "chat.json"]
-        for name in ("chat.md", "chat.jsonl"):
+        for name in ("chat.md", "chat.jsonl", "chat.html", "chat.doc"):
             await pilot.press("ctrl+s")
             await fill(pilot, str(tmp_path / name))
         text = app.workspace.transcript.last_answer.text
         assert text in (tmp_path / "chat.md").read_text()
+        assert "<html" in (tmp_path / "chat.html").read_text()
+        assert ".doc" in notices(app)
+        assert not (tmp_path / "chat.doc").exists()
         trace = read_trace(tmp_path / "chat.jsonl")
         assert "".join(step.text for step in trace.steps) == text
         assert trace.header.messages == [{"role": "user", "content": "hi"}]

@@ -15,7 +15,7 @@ from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Origin, Strategy
 from tests.steps import make_step, make_steps
-from tests.tui.conftest import make_viewer, running, until
+from tests.tui.conftest import make_viewer, racing, running, until
 from tui.drawing import DIM, bar, scales
 from tui.gauges import gauges
 from tui.gauges.drawn import Drawn, lines_of
@@ -51,13 +51,12 @@ def test_thresholds_stand_at_their_values():
 
 def bars(step=None, profile=REFERENCE) -> str:
     values, style = (step.metrics._asdict(), COLOURS[step.strategy]) if step else ({}, DIM)
-    drawn = gauges.draw_bars(values, style, profile, 38)
-    return f"{drawn.plain}\n{gauges.draw_attention(values, style, profile, 38).plain}"
+    return gauges.draw_bars(values, style, profile, 38).plain
 
 
 def test_every_measurement_has_a_bar_a_number_and_a_unit():
     drawn = bars(make_step(0, "x", entropy=2.5, varentropy=4.25))
-    for text in ("2.50 bits", "4.25 bits²", "0.25 of 1", "3.00 bits", "0.010 mean dev.", "0.40 of"):
+    for text in ("2.50 bits", "4.25 bits²", "0.25 of 1"):
         assert text in drawn
     assert "– bits" in bars()
 
@@ -102,17 +101,6 @@ def test_values_of_a_token_are_described_but_not_averages(entropy, varentropy, m
         assert all(len(line) <= width for line in drawn.splitlines())
     averages = gauges.draw_bars(values._asdict(), Style(), DEMO, 38, "averages").plain
     assert described[0] not in averages.replace("averages", "")
-
-
-def test_the_history_does_not_rescale():
-    low = [make_step(n, "x", entropy=1.0, varentropy=1.0) for n in range(10)]
-    high = make_step(10, "x", entropy=8.0, varentropy=16.0)
-    alone = gauges.draw_history(low, REFERENCE, 30).plain.splitlines()
-    together = gauges.draw_history([*low, high], REFERENCE, 30).plain.splitlines()
-    assert [line[:14] for line in together] == [line[:14].ljust(14) for line in alone]
-    assert together[0][14] == together[1][14] == "█"
-    assert [line[:4] for line in alone] == ["  8▏", "H 0▏", " 16▏", "V 0▏"]
-    assert len(gauges.draw_history(low * 20, REFERENCE, 30).plain.splitlines()[0]) == 30
 
 
 def drawn_plane(steps, profile=REFERENCE, columns=40, lines=10, **more):
@@ -268,7 +256,6 @@ def test_strategies_differ_without_colour_and_underline_no_bar():
     steps = [make_step(0, "x", strategy) for strategy in Strategy]
     drawn = [
         *(gauges.draw_bars({}, COLOURS[step.strategy], REFERENCE, 38) for step in steps),
-        gauges.draw_history(steps, REFERENCE, 38),
         drawn_plane(steps),
         draw_strip(cells_of(steps, 38), 8.0),
         draw_compact(growing(steps), REFERENCE, 60),
@@ -291,23 +278,15 @@ async def test_the_branches_of_a_fork_are_shown_until_the_next_steps():
     workspace = app.workspace
     fork = make_steps()[14].fork
     async with running(app) as pilot:
-        assert not workspace.fork_race.display
+        bars = app.query_one("#bars")
+        before = bars.region
+        assert not racing(app)
         workspace.show_fork(fork)
-        await until(pilot, lambda: workspace.fork_race.display)
+        await until(pilot, lambda: racing(app))
+        assert bars.region == before, "nothing jumps"
         assert "comparing 3 branches" in str(workspace.why.visual)
         workspace.append([make_step(60, "x")])
-        assert not workspace.fork_race.display, "the winner is in the text now"
-
-
-async def test_the_figures_of_attention_unfold():
-    app = make_viewer()
-    async with running(app) as pilot:
-        drawn = app.query_one("#attention")
-        assert "agreement" not in str(drawn.visual)
-        await pilot.press("a")
-        assert "agreement" in str(drawn.visual)
-        await pilot.press("a")
-        assert "agreement" not in str(drawn.visual)
+        await until(pilot, lambda: not racing(app))
 
 
 def test_lines_keep_their_styles():

@@ -68,13 +68,13 @@ async def test_the_last_line_names_useful_keys(make_chat):
     app = make_chat(max_tokens=3)
     async with running(app) as pilot:
         await idle(pilot)
-        assert keys(app)[:2] == ["Help", "Commands"]
+        assert keys(app)[:2] == ["Help", "List commands"]
         assert not {"Inspect tokens", "Stop", "Regenerate", "Continue from here"} & set(keys(app))
         await ask(pilot, "hi")
         assert keys(app)[0] == "Inspect tokens"
-        assert {"Regenerate", "Settings", "Duel"} <= set(keys(app))
+        assert {"Regenerate", "Change settings"} <= set(keys(app))
         await pilot.press("tab")
-        assert {"Back", "Token", "Alternatives"} <= set(keys(app))
+        assert {"Go back", "Move", "Choose"} <= set(keys(app))
         assert "Continue from here" not in keys(app), "no alternative is selected"
         while not app.workspace.inspector.chosen:
             await pilot.press("down")
@@ -122,7 +122,7 @@ async def test_theme_and_keys_are_those_of_the_file(make):
         assert "F9      Duel" in page(app)
         assert "F8      Reasoning" in page(app), "under the name before"
         await pilot.press("escape")
-        assert "F9 Duel" in app.query_one(KeyBar).render().plain
+        assert "F9 Compare samplers" in app.query_one(KeyBar).render().plain
 
 
 @pytest.mark.parametrize(

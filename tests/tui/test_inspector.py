@@ -11,7 +11,7 @@ from entropix_mlx.step import Origin, Strategy
 from entropix_mlx.summary import Summary
 from entropix_mlx.traces.explain import explain
 from tests.steps import make_step, make_steps, make_trace
-from tests.tui.conftest import make_viewer, running
+from tests.tui.conftest import ask, make_viewer, ready, running, send, shown_steps, until
 from tui.inspector.inspector import draw_alternatives, draw_branches, draw_decision, token_text
 from tui.inspector.why import draw_ending, draw_leader, draw_why
 from tui.viewer import ViewerApp
@@ -59,9 +59,9 @@ def test_the_end_of_an_answer():
     steps = [*make_steps(), make_step(60, ".", finish_reason="stop")]
     whole = draw_ending(Summary.of(steps), 7, "Tab", 60).plain
     assert whole.startswith("end of text · 61 tokens · ")
-    assert whole.endswith("· seed 7 · Tab: why?")
+    assert whole.endswith("· seed 7 · 1 fork · Tab: why?")
     short = "end of text · 61 tokens"
-    assert draw_ending(Summary.of(steps), 7, "Tab", 45).plain == f"{short} · Tab: why?"
+    assert draw_ending(Summary.of(steps), 7, "Tab", 40).plain == f"{short} · Tab: why?"
     assert draw_ending(Summary.of(steps), 7, "Tab", 30).plain == short
     stopped = draw_ending(Summary.of(steps[:-1]), None, "← →", 100).plain
     assert stopped.startswith("stopped")
@@ -106,7 +106,7 @@ async def test_the_inspector_says_how_to_continue_with_an_alternative(has_model)
         assert not inspector.has_model, "a trace has none"
         inspector.has_model = has_model
         await pilot.press("home", *["right"] * 14)
-        assert ("select an alternative" in text()) == has_model
+        assert ("↑ ↓ choose" in text()) == has_model
         await pilot.press("down")
         assert ("f: continue from here" in text()) == has_model
         assert ("↓ selects another branch" in text()) == has_model
@@ -154,3 +154,27 @@ async def test_the_reasons_of_a_fork_are_beside_a_narrow_panel():
         assert text.startswith("▲ fork: H ")
         assert "margin" in text
         assert len(text) <= 2 * app.workspace.why.content_size.width
+
+
+async def test_a_key_shows_what_a_token_was_drawn_from(make_chat):
+    app = make_chat(sampler="top_p", top_k=2, temperature=2.0)
+    async with running(app) as pilot:
+        await ask(pilot, "hi")
+        await pilot.press("tab", "home", "b")
+        alternatives = app.query_one("#inspector-alternatives", Static)
+        await until(pilot, lambda: "→ drawn from" in str(alternatives.visual))
+        shown = str(alternatives.visual)
+        assert shown.count("✗ cut") == 2, "4 are listed, of which top-k leaves 2"
+        assert "top-k 2 cuts" in shown
+        await pilot.press("right")
+        await until(pilot, lambda: "✗ cut" not in str(alternatives.visual))
+
+
+async def test_a_short_answer_has_its_timeline_below(make_chat):
+    app = make_chat(max_tokens=900)
+    async with running(app, (60, 24)) as pilot:
+        await send(pilot, "hi")
+        timeline = app.workspace.timeline
+        await until(pilot, lambda: timeline.size.height > 6 and shown_steps(app) > 5)
+        await until(pilot, lambda: ready(app) and not timeline.display)
+        assert app.workspace.transcript.size.height > 12, "the text needs the room now"

@@ -71,7 +71,7 @@ async def test_gauges_are_as_high_as_their_lines_after_any_resize():
         await pilot.press("f2")
         gauges = app.workspace.gauges
         parts = list(gauges.query(Drawn))
-        assert len(parts) == 4
+        assert len(parts) == 2
 
         def fitting() -> bool:
             return all(part.size.height == len(str(part.visual).split("\n")) for part in parts)
@@ -95,3 +95,54 @@ async def test_the_panel_leaves_room_for_the_text(size, make_chat):
         await pilot.press(*"abc")
         assert app.composer.text == "abc"
         assert app.composer.content_size.height
+
+
+async def test_a_tiny_terminal_says_so_and_loses_nothing(make_chat):
+    app = make_chat()
+    async with running(app, (20, 5)) as pilot:
+        await idle(pilot)
+        sentence = app.query_one("#too-small")
+        await until(pilot, lambda: sentence.region.height == 5)
+        await pilot.press(*"abc")
+        await pilot.resize_terminal(40, 12)
+        await until(pilot, lambda: not sentence.display)
+        assert app.composer.text == "abc"
+
+
+@pytest.mark.parametrize("size", [(30, 8), (40, 12), (60, 20), (80, 24)], ids=str)
+async def test_small_screens_show_text_first(size, make_chat):
+    app = make_chat()
+    async with running(app, size) as pilot:
+        await ask(pilot, "hi")
+        left = app.workspace.transcript, app.workspace.timeline
+        assert sum(part.size.height for part in left if part.display) > size[1] // 2
+        assert app.composer.size.height == 1
+        assert not app.workspace.strip.size.height
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60)], ids=str)
+async def test_the_settings_cover_nothing_of_the_text(size, make_chat):
+    app = make_chat()
+    async with running(app, size) as pilot:
+        await ask(pilot, "hi")
+        await pilot.press("f3")
+        await until(pilot, lambda: isinstance(app.screen, TuneScreen))
+        await pilot.pause()
+        assert not app.screen.query_one("#tune").region.overlaps(app.workspace.transcript.region)
+        focused = app.focused
+        await pilot.press("down")
+        assert app.focused is not focused
+        await pilot.press("escape")
+        await until(pilot, lambda: not app.workspace.has_class("-tuning"))
+
+
+@pytest.mark.parametrize("size", [(40, 12), (120, 40)], ids=str)
+async def test_the_legend_can_be_pinned(size):
+    app = make_viewer()
+    async with running(app, size) as pilot:
+        await pilot.press("f7")
+        legend = app.workspace.legend
+        await until(pilot, lambda: legend.size.height >= 3)
+        assert {"●", "▲", "⟨"} <= set(str(legend.visual))
+        await pilot.press("f7")
+        await until(pilot, lambda: not legend.size.height)

@@ -80,7 +80,7 @@ async def test_keys_and_the_mouse_go_from_token_to_token():
         assert inspector.alternative.token == 102
         await pilot.resize_terminal(120, 14)
         await pilot.pause()
-        await pilot.press("pagedown")
+        await pilot.press(">")
         assert inspector.scroll_y > 0
         await pilot.press("up", "f")
         assert inspector.alternative.token == 101
@@ -94,10 +94,16 @@ async def test_keys_and_the_mouse_go_from_token_to_token():
         await pilot.hover(TokenBlock, offset=(1, 0))
         await pilot.pause()
         assert transcript.cursor == 0
-        await pilot.click("#strip", offset=(5, 0))
-        assert transcript.cursor == 4, "the line is indented by a cell"
-        await pilot.click("#strip", offset=(75, 0))
+        timeline = workspace.timeline
+        await until(pilot, lambda: timeline.size.height > 3)
+        await pilot.click(timeline, offset=(1 + 4 + 4 * 4 + 1, 3))
+        assert transcript.cursor == 4, "below the scale, four cells a token"
+        await pilot.click(timeline, offset=(75, 0))
         assert transcript.cursor == 4, "there is no token"
+        await pilot.resize_terminal(120, 16)
+        await until(pilot, lambda: workspace.strip.size.height == 1 and not timeline.display)
+        await pilot.click("#strip", offset=(6, 0))
+        assert transcript.cursor == 5, "the line is indented by a cell"
 
 
 async def test_a_click_on_an_earlier_answer_points_there():
@@ -138,7 +144,7 @@ async def test_a_key_goes_to_the_notable_tokens():
 async def test_where_no_token_is_notable_the_key_is_not_named_and_says_why():
     app = make_viewer([make_step(n, "word ") for n in range(5)])
     async with running(app) as pilot:
-        assert "Forks" not in [binding.description for binding in app.query_one(KeyBar).shown]
+        assert "Next fork" not in [binding.description for binding in app.query_one(KeyBar).shown]
         await pilot.press("n")
         assert "no fork" in notices(app)
         assert app.workspace.transcript.cursor is None
@@ -235,7 +241,7 @@ async def test_reasoning_is_folded_until_a_key_a_click_or_the_cursor_unfolds_it(
         assert unfolded in shown(app)
         await pilot.press("t")
         assert "me see" not in shown(app)
-        block = transcript.last_answer.block_at(0)
+        block = app.query(TokenBlock).first()
         for seen in (True, False):
             await pilot.click(block, offset=(4, 0))
             assert ("me see" in shown(app)) is seen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from enum import Enum
+from pathlib import Path
 
 from textual.content import Content
 from textual.reactive import reactive
@@ -14,6 +15,8 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Step
 from entropix_mlx.summary import Summary
 
+LONG = 8
+"""From so many digits on, a seed is shortened; the end of an answer names it in full."""
 LOADING_SECONDS = 0.25
 """The pace at which the seconds are shown while a model loads."""
 
@@ -95,6 +98,8 @@ class StatusLine(Widget):
         self.refresh()
 
     def render(self) -> Content:
+        seed, model = str(self.seed), Path(self.model).name
+        named = self.profile.casefold() in model.casefold()
         parts = [
             f"{self.state.value} {self.progress}".strip(),
             f"{self.speed:.1f} tok/s" if self.speed else "",
@@ -102,9 +107,12 @@ class StatusLine(Widget):
             if self._summary.accepted
             else "",
             f"context {self.context_used}/{self.context_length or '?'}",
-            "" if self.seed is None else f"seed {self.seed}",
+            "" if self.seed is None else f"seed {seed if len(seed) < LONG else seed[:4] + '…'}",
             self.sampler,
-            self.profile,
-            self.model,
+            model,
+            "" if named else f"profile {self.profile}",
         ]
-        return Content(" · ".join(filter(None, parts)))
+        known = list(filter(None, parts))
+        while len(known) > 1 and len(" · ".join(known)) > self.content_size.width:
+            known.pop()  # none is shown in part
+        return Content(" · ".join(known))

@@ -1,4 +1,4 @@
-"""The gauges beside the text: bars with their thresholds, a history, counts, a running fork.
+"""The gauges beside the text: bars with their thresholds, counts, a running fork.
 
 Every scale is fixed as long as the profile is, so that a picture means the same at any moment and
 in any answer.
@@ -14,16 +14,15 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.style import Style
-from textual.widgets import Static
 
-from entropix_mlx.palette import NOT_MEASURED, SWATCHES, printable
+from entropix_mlx.palette import SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Fork, Step, Strategy
 
 from ..containers import Blank
-from ..drawing import DIM, HEIGHTS, bar, by_profile, runs, scales
-from ..help_text import SHORT_NAMES, words
+from ..drawing import DIM, bar, by_profile, runs, scales
+from ..help_text import SHORT_NAMES, reachable, words
 from ..styles import COLOURS, STYLES
 from .drawn import Drawn
 
@@ -36,9 +35,6 @@ NAME, LONGEST = 11, 15
 MEANING = 1 + max(map(len, SHORT_NAMES.values()))
 NUMBERS, SHORTEST = 9, 3
 """Cells of a count with its share, and of a bar at least."""
-SPACIOUS = 24
-"""From so many lines on, empty ones stand between the gauges."""
-FOLDED = Content.styled("▸ attention metrics: Tab, then a", DIM)
 BAR_WIDTH = 6
 TEXT_INDENT = BAR_WIDTH + 10
 """Cells before the text of a branch."""
@@ -92,14 +88,13 @@ class Gauges(Blank, VerticalScroll):
     def __init__(self, profile: Profile, *, id: str) -> None:
         super().__init__(id=id, can_focus=False)
         self._profile = profile
-        self._steps: list[Step] = []
         self._values = LiveValues()
-        self._unfolded = False
+        self._fork: Fork | None = None  # whose branches race in the place of the bars
         self.has_thresholds = True
         """See `draw_counts`."""
 
     def compose(self) -> ComposeResult:
-        for name in ("bars", "counts", "history", "attention"):
+        for name in ("bars", "counts"):
             yield Drawn(id=name)
 
     def on_resize(self) -> None:
@@ -107,17 +102,17 @@ class Gauges(Blank, VerticalScroll):
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
         """Show a whole answer, with its averages, and a profile's thresholds."""
-        self._steps, self._profile = list(steps), profile
-        self._values = LiveValues(steps)
+        self._profile = profile
+        self._values, self._fork = LiveValues(steps), None
         self.draw()
+
+    def show_fork(self, fork: Fork) -> None:
+        """Show the branches of a fork from the next `draw` on, until the next step."""
+        self._fork = fork
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        self._steps += steps
+        self._fork = None
         self._values.add(steps)
-
-    def unfold_attention(self) -> None:
-        self._unfolded = not self._unfolded
-        self.draw()
 
     def draw(self) -> None:
         width = self.content_size.width - 1
@@ -127,18 +122,19 @@ class Gauges(Blank, VerticalScroll):
         values, style = live.values, live.style
         ended = live.tokens and live.step is None
         title = f"averages over {live.tokens} tokens" if ended else ""
-        drawings = {
-            "bars": draw_bars(values, style, self._profile, width, title),
-            "attention": draw_attention(values, style, self._profile, width)
-            if self._unfolded
-            else FOLDED,
-            "history": draw_history(self._steps, self._profile, width),
-            "counts": draw_counts(live.counts, width, self.has_thresholds),
-        }
-        gap = Content("\n" if self.size.height >= SPACIOUS else "")
-        for name, drawing in drawings.items():
-            last = name == "attention"
-            self.query_one(f"#{name}", Drawn).draw_content(drawing if last else drawing + gap)
+        bars = draw_bars(values, style, self._profile, width, title)
+        if self._fork is not None:
+            bars = in_place_of(bars, draw_race(self._fork, width))
+        counts = draw_counts(live.counts, width, self.has_thresholds, self._profile)
+        self.query_one("#bars", Drawn).draw_content(bars)
+        self.query_one("#counts", Drawn).draw_content(counts)
+
+
+def in_place_of(drawing: Content, other: Content) -> Content:
+    """Return the other drawing with as many lines as this one, so that nothing moves."""
+    height = len(drawing.split("\n", allow_blank=True))
+    lines = [*other.split("\n", allow_blank=True), *[Content()] * height]
+    return Content("\n").join(lines[:height])
 
 
 @by_profile
@@ -147,6 +143,8 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
     line = [("·", DIM)] * width
     most = scales(profile)[name].most
     for row in table(profile):
+        if row.strategy not in reachable(profile):
+            continue
         for bound in row.bounds.get(name, ()):
             if 0 < bound < most:
                 cell = min(width - 1, int(bound / most * width))
@@ -178,43 +176,13 @@ def draw_bars(
     return Content("\n").join(lines)
 
 
-def draw_attention(
-    values: Mapping[str, float], style: Style, profile: Profile, width: int
+def draw_counts(
+    counts: Counter[Strategy],
+    width: int,
+    has_thresholds: bool = True,
+    profile: Profile | None = None,
 ) -> Content:
-    lines = []
-    cells = width - 16 - 15
-    for name, scale in scales(profile).items():
-        if name in THRESHOLDS:
-            continue
-        value = values.get(name, math.nan)
-        shown = f"{value:.3f}" if scale.most < 1 else f"{value:.2f}"
-        drawn = Content.styled(bar(value, scale.most, cells), style)
-        number = f"{shown} {scale.unit}" if values else f"– {scale.unit}"
-        if values and math.isnan(value):
-            number = NOT_MEASURED
-        lines.append(Content(f"{scale.label:16}") + drawn + Content(number.rjust(15)))
-    return Content("\n").join(lines)
-
-
-def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content:
-    """Return H and V of the last steps, each two cells high on its scale, a column per token."""
-    shown = steps[-(width - LABEL_WIDTH) :]
-    lines = []
-    for name, letter in (("entropy", "H"), ("varentropy", "V")):
-        most = scales(profile)[name].most
-        for upper in (True, False):
-            label = f"{most:3.0f}▏" if upper else f"{letter} 0▏"
-            parts: list[tuple[str, Style]] = [(label, DIM)]
-            for step in shown:
-                level = min(16, max(1, round(getattr(step, name) / most * 16)))
-                height = max(0, level - 8) if upper else min(8, level)
-                parts.append((HEIGHTS[height], COLOURS[step.strategy]))
-            lines.append(runs(parts))
-    return Content("\n").join(lines)
-
-
-def draw_counts(counts: Counter[Strategy], width: int, has_thresholds: bool = True) -> Content:
-    """Return the tokens of each strategy; this is the legend, too.
+    """Return the tokens of each strategy that a profile can choose; this is the legend, too.
 
     Where thresholds decided, a strategy also names the state of the model, if there is room.
     """
@@ -222,7 +190,8 @@ def draw_counts(counts: Counter[Strategy], width: int, has_thresholds: bool = Tr
     explained = has_thresholds and width >= NAME + MEANING + NUMBERS + SHORTEST
     lines = []
     for strategy in Strategy:
-        if strategy is Strategy.SAMPLE and not counts[strategy]:
+        usual = strategy is not Strategy.SAMPLE and strategy in reachable(profile)
+        if not usual and not counts[strategy]:
             continue
         share = counts[strategy] / total
         name = f"{SWATCHES[strategy].glyph} {strategy}"
@@ -237,31 +206,21 @@ def draw_counts(counts: Counter[Strategy], width: int, has_thresholds: bool = Tr
     return Content("\n").join(lines)
 
 
-class ForkRace(Static):
-    """The branches of a fork above the gauges, while they are compared."""
+class ForkRace(Drawn):
+    """The branches of a fork, while they are compared."""
 
     DEFAULT_CSS = "ForkRace { height: auto; padding: 0 1; display: none; }"
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._fork: Fork | None = None
-        self._lines = 0
+    _fork: Fork | None = None
 
     def show(self, fork: Fork | None) -> None:
-        """Set the fork that the next `draw` shows; None hides it at once."""
+        """Show a fork from the next `draw` on; None hides it at once."""
         self._fork = fork
-        if fork is None and self.display:
-            self.display = False
+        self.display = self.display and fork is not None
 
     def draw(self) -> None:
-        """Draw the branches; the screen is laid out again only when a fork begins."""
-        if self._fork is None:
-            return
-        width = self.container_size.width - 2
-        lines = len(self._fork.branches) + 1
-        begins = not self.display or lines != self._lines
-        self.display, self._lines = True, lines
-        self.update(draw_race(self._fork, width), layout=begins)
+        if self._fork is not None:
+            self.display = True
+            self.draw_content(draw_race(self._fork, self.container_size.width - 2))
 
 
 def draw_race(fork: Fork, width: int) -> Content:

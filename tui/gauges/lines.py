@@ -17,7 +17,7 @@ from entropix_mlx.step import Step, Strategy
 
 from ..drawing import DIM, HEIGHTS, bar, runs, scales
 from ..help_text import SHORT_NAMES
-from ..styles import COLOURS
+from ..styles import COLOURS, RARE
 from .drawn import Drawn
 from .gauges import LiveValues
 
@@ -25,6 +25,8 @@ NUMBERS = 18
 """Cells that both letters and both numbers take."""
 NAME = 2 + max(len(strategy) for strategy in Strategy)
 """Cells that the longest strategy takes, with its glyph."""
+WIDEST = 4
+"""Cells that a token takes at most in a timeline."""
 SHORTEST = 4
 """Cells of a bar at least."""
 NOTABLE = (
@@ -122,9 +124,13 @@ class Strip(Drawn):
 
         index: int
 
+    _indent = 0
+    """Cells before the first token."""
+
     def __init__(self, profile: Profile, *, id: str) -> None:
         super().__init__(id=id)
         self._profile = profile
+        self._wide = 1  # cells of a column
         self._tokens: list[tuple[float, Strategy]] = []
         self._cells: Cells | None = None  # None where everything is to be drawn again
         self._pointed: int | None = None
@@ -157,19 +163,41 @@ class Strip(Drawn):
         offset = event.get_content_offset(self)
         if offset is None or self._cells is None:
             return
-        index = offset.x * self._cells.size
-        if index < len(self._tokens):
+        index = (offset.x - self._indent) // self._wide * self._cells.size
+        if 0 <= index < len(self._tokens):
             self.post_message(self.Clicked(index))
 
     def draw(self) -> None:
-        width = self.content_size.width
-        if not width:
+        width = self.content_size.width - self._indent
+        if width <= 0:
             return
         if self._cells is None:
             self._cells = Cells(width)
             self._cells.add(self._tokens)
-        most = scales(self._profile)["entropy"].most
-        self.draw_content(draw_strip(self._cells, most, self._pointed))
+        self.draw_content(self._drawn(self._cells, scales(self._profile)["entropy"].most))
+
+    def _drawn(self, cells: Cells, most: float) -> Content:
+        return draw_strip(cells, most, self._pointed)
+
+
+class Timeline(Strip):
+    """The same over many lines, under a short answer: with a scale, and marks above the columns."""
+
+    _indent = 4
+
+    def _drawn(self, cells: Cells, most: float) -> Content:
+        lines, tokens = self.content_size.height - 2, len(self._tokens)
+        if lines < 1 or not tokens:
+            return Content()
+        width = self.content_size.width - self._indent
+        self._wide = max(1, min(WIDEST, width // len(cells.heights)))
+        columns = draw_columns(cells, most, lines, self._wide, self._pointed)
+        edges = ["    ", f"{most:3.0f}▏", "  H▏", *["   ▏"] * lines][: lines + 1]
+        rows = [Content.styled(e, DIM) + row for e, row in zip(edges, columns, strict=True)]
+        length = len(cells.heights) * self._wide
+        last = str(tokens)
+        axis = f"1{' tokens · H in bits '.center(max(0, length - 1 - len(last)))}{last}"
+        return Content("\n").join([*rows, Content.styled(f"    {axis}"[: width + 4], DIM)])
 
 
 class Cells:
@@ -215,3 +243,28 @@ def draw_strip(cells: Cells, most: float, cursor: int | None = None) -> Content:
         )
         for cell, (height, strategy) in enumerate(zip(cells.heights, cells.strategies, strict=True))
     )
+
+
+def draw_columns(
+    cells: Cells, most: float, lines: int, wide: int, cursor: int | None = None
+) -> list[Content]:
+    """Return the marks of rare strategies, and below them H as columns over so many lines."""
+    at = None if cursor is None else cursor // cells.size
+    columns = list(zip(cells.heights, cells.strategies, strict=True))
+    marks = (((SWATCHES[s].glyph if s in RARE else "").ljust(wide), COLOURS[s]) for _, s in columns)
+    drawn = [runs(marks)]
+    for line in range(lines):
+        below = (lines - 1 - line) * 8
+        drawn.append(
+            runs(
+                (
+                    HEIGHTS[
+                        min(8, max(0 if below else 1, round(height / most * lines * 8) - below))
+                    ]
+                    * wide,
+                    _POINTED[strategy] if column == at else COLOURS[strategy],
+                )
+                for column, (height, strategy) in enumerate(columns)
+            )
+        )
+    return drawn

@@ -139,6 +139,14 @@ def names(profile: Profile, plane: Map) -> dict[tuple[int, int], Cell]:
     return letters
 
 
+def within(cells: list[list[Cell]], strategy: Strategy, column: int, line: int) -> tuple[int, int]:
+    """Return the place of a token; on a border, the cell beside it that is its strategy's."""
+    for x, y in ((column, line), (column, line - 1), (column, line + 1), (column + 1, line)):
+        if 0 <= y < len(cells) and 0 <= x < len(cells[y]) and cells[y][x][1] is strategy:
+            return x, y
+    return column, line
+
+
 class Cloud:
     """A dot for each token of an answer."""
 
@@ -221,7 +229,8 @@ def draw_plane(
     for (x, y), letter in background.names.items():
         cells[y][x] = letter
     for age, (step, strategy) in zip(range(len(trail) - 1, -1, -1), trail, strict=True):
-        put(*plane.place(step.entropy, step.varentropy), glyph(step, strategy), strategy, age)
+        place = within(background.cells, strategy, *plane.place(step.entropy, step.varentropy))
+        put(*place, glyph(step, strategy), strategy, age)
     return Content("\n").join(_with_axes(cells, cloud, {} if known is None else known))
 
 

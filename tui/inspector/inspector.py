@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from entropix_mlx.palette import NOT_MEASURED, SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Alternative, Branch, Fork, Origin, Step, Strategy
+from entropix_mlx.step import Alternative, Branch, DrawDistribution, Fork, Origin, Step, Strategy
 from entropix_mlx.traces.explain import Case, explain, fate
 
 from ..containers import Blank
@@ -31,6 +31,7 @@ END = "∅ the end of the text"
 """A token without a text after which the answer ends."""
 NONE = -1
 """In place of the number of an alternative: none is selected."""
+DRAW_HEADING = "model → drawn from"
 SCORE_WIDTH = 11
 """Cells for the score of a branch."""
 SELECT_BRANCH = "↓ selects another branch"
@@ -51,6 +52,7 @@ class Inspector(Blank, VerticalScroll):
         super().__init__(id=id, can_focus=False)
         self._step: Step | None = None
         self._profile: Profile | None = None
+        self._distribution: DrawDistribution | None = None
         self._selected = 0
         self.has_model = True
         """Whether there is a model, which can continue with an alternative."""
@@ -90,7 +92,9 @@ class Inspector(Blank, VerticalScroll):
         """What the user can do with the selection; empty where there is no model."""
         if not self.has_model:
             return ""
-        return "f: continue from here" if self.chosen else "↑ ↓ select an alternative"
+        if self.chosen:
+            return "f: continue from here"
+        return "↑ ↓ choose" + ("" if self._distribution else " · b: what it was drawn from")
 
     @property
     def chosen(self) -> bool:
@@ -98,10 +102,16 @@ class Inspector(Blank, VerticalScroll):
         return self._step is not None and self.tokens not in ((), (self._step.token,))
 
     def show(self, step: Step, profile: Profile | None) -> None:
-        self._step, self._profile = step, profile
+        self._step, self._profile, self._distribution = step, profile, None
         tokens = [alternative.token for alternative in step.top_logprobs]
         self._selected = tokens.index(step.token) if step.token in tokens else NONE
         self._draw()
+
+    def show_distribution(self, step: Step, distribution: DrawDistribution) -> None:
+        """Show what a step was drawn from, if it is still the one under the cursor."""
+        if step == self._step:
+            self._distribution = distribution
+            self._draw()
 
     def move(self, by: int) -> None:
         if self._step is not None:
@@ -118,10 +128,13 @@ class Inspector(Blank, VerticalScroll):
             return
         width = max(30, self.content_size.width - 1)
         text = token_text(step.text) if step.text or not step.finish_reason else END
-        title = f"token {step.index}: {text} (id {step.token})"
+        title = f"token {step.index + 1}: {text} (id {step.token})"
         branch, fork = self._branch, step.fork
         hint = SELECT_BRANCH if self.has_model and branch is None else self.hint
-        alternatives = [draw_alternatives(step, self._selected, width)]
+        found = self._distribution
+        alternatives = [draw_alternatives(step, self._selected, width, found)]
+        if found is not None:
+            alternatives.append(draw_steps(step, found))
         if step.top_logprobs and self.hint and branch is None:
             alternatives.append(Content.styled(self.hint, DIM))
         parts = {
@@ -142,20 +155,45 @@ def token_text(text: str) -> str:
     return printable(text).replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣") or "∅"
 
 
-def draw_alternatives(step: Step, selected: int, width: int) -> Content:
-    """Return the most probable tokens with their probabilities as bars."""
+def draw_alternatives(
+    step: Step, selected: int, width: int, distribution: DrawDistribution | None = None
+) -> Content:
+    """Return the most probable tokens with their probabilities as bars.
+
+    With a distribution, the bar is what they were drawn with, and tokens that were cut are dim.
+    """
     if not step.top_logprobs:
         return Content.styled("alternatives were not recorded", DIM)
-    cells = max(4, width - 26)
-    lines = []
+    cells = max(4, width - (26 if distribution is None else 35))
+    drawn = {c.token: c for c in distribution.candidates} if distribution else {}
+    lines = [] if distribution is None else [Content.styled(DRAW_HEADING.rjust(width), DIM)]
     for number, alternative in enumerate(step.top_logprobs):
         probability = math.exp(alternative.logprob)
         pointer = "▸" if number == selected else " "
         mark = "✓" if alternative.token == step.token else " "
         text = token_text(alternative.text)[:12].ljust(12)
-        line = f"{pointer}{mark} {text} {bar(probability, 1.0, cells)} {probability:6.1%}"
-        lines.append(Content.styled(line, HEADING if number == selected else Style()))
+        candidate = drawn.get(alternative.token)
+        cut = candidate is not None and candidate.removed_by
+        shown = probability if candidate is None else candidate.drawn
+        line = f"{pointer}{mark} {text} {bar(shown, 1.0, cells)} {probability:6.1%}"
+        if candidate is not None:
+            line += " ✗ cut" if cut else f" → {shown:6.1%}"
+        weight = HEADING if number == selected else DIM if cut else Style()
+        lines.append(Content.styled(line, weight))
     return Content("\n").join(lines)
+
+
+def draw_steps(step: Step, distribution: DrawDistribution) -> Content:
+    """Return what each step of the draw did: first the temperature, then what filters cut."""
+    values = {"min-p": f"{step.min_p:.2f}", "top-k": f"{step.top_k}", "top-p": f"{step.top_p:.2f}"}
+    cuts = [
+        f"{name} {values.get(name, '')}".rstrip() + f" cuts {share:.1%}"
+        for name, share in distribution.removed.items()
+    ]
+    changed = any(c.adjusted != c.model for c in distribution.candidates)
+    parts = ["biases, penalties"] if changed else []
+    parts += [f"T {step.temperature:.2f}", *(cuts or ["nothing is cut"])]
+    return Content.styled(" → ".join(parts), DIM)
 
 
 def draw_measurements(step: Step) -> Content:

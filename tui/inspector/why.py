@@ -101,13 +101,15 @@ def draw_ending(summary: Summary, seed: int | None, key: str, width: int) -> Con
     parts = [
         ENDINGS.get(summary.finish_reason or "", "stopped"),
         f"{summary.completion_tokens} tokens",
-        f"{summary.tokens_per_second:.1f} tok/s" if summary.tokens_per_second else "",
         "" if seed is None else f"seed {seed}",
+        summary.interventions,
+        f"{summary.tokens_per_second:.1f} tok/s" if summary.tokens_per_second else "",
     ]
-    whole = " · ".join(filter(None, parts))
-    lines = [f"{whole} · {key}: {hint}" for hint in HINTS]
-    short = " · ".join(parts[:2])  # the rest stands in the status line, too
-    lines += [f"{short} · {key}: {HINTS[-1]}", whole]
+    known = list(filter(None, parts))
+    lines = [" · ".join([*known, f"{key}: {hint}"]) for hint in HINTS]
+    shorter = (known[:cut] for cut in range(len(known) - 1, 1, -1))
+    lines += [" · ".join([*kept, f"{key}: {HINTS[-1]}"]) for kept in shorter]
+    short = " · ".join(parts[:2])
     return Content.styled(next((line for line in lines if len(line) <= width), short), DIM)
 
 

@@ -28,7 +28,7 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import TREE_SAMPLER
 from entropix_mlx.samplers.registry import SAMPLERS
 from entropix_mlx.settings import Settings
-from entropix_mlx.step import Fork, Step, first_divergence
+from entropix_mlx.step import Fork, Step, Strategy, first_divergence
 from entropix_mlx.summary import COLUMNS, Result, Sample, summarize, to_table
 from entropix_mlx.traces.trace import Header, TraceWriter
 
@@ -216,7 +216,7 @@ class DuelScreen(Screen[DuelChoice | None]):
 def _describe(difference: int | None) -> str:
     if difference is None:
         return "the same text"
-    where = f"token {difference} on" if difference else "the first token"
+    where = f"token {difference + 1} on" if difference else "the first token"
     return f"the answers differ from {where}"
 
 
@@ -229,6 +229,7 @@ class DuelSide(Vertical):
         self._first = sampler
         self._profile = profile
         self._race = ForkRace()
+        self._steps: list[Step] = []
         self._compact = Compact(profile, id="compact")
         self._gauges = (self._compact, Strip(profile, id="strip"), Plane(profile))
 
@@ -246,25 +247,29 @@ class DuelSide(Vertical):
 
     @property
     def steps(self) -> list[Step]:
-        """The answer so far; none while another one begins, or the app ends."""
-        view = next(iter(self.query(AnswerView)), None)
-        return view.steps if view else []
+        """The answer so far; none while another one begins."""
+        return self._steps
 
     async def clear(self) -> None:
         container = self.query_one(f"#side-{self._number}", AutoScroll)
         await container.remove_children()
         await container.mount(AnswerView())
+        self._steps = []
         self._race.show(None)
         self._compact.has_thresholds = self.sampler == TREE_SAMPLER
         for gauge in self._gauges:
             gauge.show_answer([], self._profile)
 
     def append(self, steps: Sequence[Step]) -> None:
-        if steps:
-            self._race.show(None)
-            self.query_one(AnswerView).append(steps)
-            for gauge in self._gauges:
-                gauge.add_steps(steps)
+        if not steps:
+            return
+        self._steps += steps
+        if self.sampler != TREE_SAMPLER:  # its strategies say nothing of H and V
+            steps = [replace(step, strategy=Strategy.SAMPLE) for step in steps]
+        self._race.show(None)
+        self.query_one(AnswerView).append(steps)
+        for gauge in self._gauges:
+            gauge.add_steps(steps)
 
     def show_fork(self, fork: Fork) -> None:
         self._race.show(fork)

@@ -142,8 +142,13 @@ class AnswerView(Column):
         self.cursor = cursor
         self._redraw(touched)
 
-    def block_at(self, index: int) -> TokenBlock:
-        return self._blocks[self._block_of(index)]
+    def line_of(self, index: int) -> int:
+        """Return the line on which a token ends; its word may go on in the next one."""
+        number = self._block_of(index)
+        block = self._blocks[number]
+        steps = range(self._starts[number], index + 1)
+        before = Content.assemble(*(part for step in steps for part in self._draw_step(step)))
+        return block.virtual_region.y + len(before.wrap(max(1, block.content_size.width))) - 1
 
     def preview(self, profile: Profile | None) -> Preview:
         """Colour the tokens by the decisions of a profile, None for those that were made."""

@@ -9,6 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.geometry import Region
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static, TextArea
@@ -27,8 +28,8 @@ class TurnView(Column):
     """A question and the answer that is selected."""
 
     DEFAULT_CSS = """
-    TurnView { height: auto; padding: 0 1 1 1; }
-    TurnView .question { color: $text-accent; text-style: bold; padding-bottom: 1; }
+    TurnView { height: auto; max-width: 102; padding: 0 1 1 1; }
+    TurnView .question { color: $text; text-style: bold; padding-bottom: 1; }
     TurnView .siblings { color: $text-muted; }
     """
 
@@ -103,30 +104,48 @@ def _repeated(letters: str) -> bool:
     return len(letters) > 1 and len(set(letters)) == 1
 
 
+class Newest(Static):
+    """The last line of a text that was scrolled up: the newest token is below."""
+
+    DEFAULT_CSS = """
+    Newest { dock: bottom; height: 1; padding: 0 1; display: none; background: $panel;
+        text-wrap: nowrap; text-overflow: ellipsis; }
+    """
+
+    def on_click(self) -> None:
+        if isinstance(self.parent, Transcript):
+            self.parent.go_to_end()
+
+
 class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
     """The conversation; the cursor keys go from token to token."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "left", "move(-1)", "Token", id="transcript.left", key_display="← →",
+            "left", "move(-1)", "Move", id="transcript.left", key_display="← →",
             tooltip="Another token",
         ),
         Binding("right", "move(1)", "Next token", id="transcript.right", show=False),
         Binding("home", "move(-100000)", "First token", id="transcript.first", show=False),
         Binding("end", "move(100000)", "Last token", id="transcript.last", show=False),
         Binding(
-            "up", "alternative(-1)", "Alternatives", id="transcript.up", key_display="↑ ↓",
+            "up", "alternative(-1)", "Choose", id="transcript.up", key_display="↑ ↓",
             tooltip="Another alternative",
         ),
         Binding("down", "alternative(1)", "Next", id="transcript.down", show=False),
-        Binding("pageup", "page(-1)", "Page up", id="transcript.pageup", show=False),
-        Binding("pagedown", "page(1)", "Page down", id="transcript.pagedown", show=False),
         Binding(
-            "tab", "app.leave_tokens", "Back", id="transcript.leave",
+            "less_than_sign", "panel(-1)", "Scroll panel", id="transcript.panelup", show=False,
+            key_display="< >", tooltip="Scroll the side panel",
+        ),
+        Binding(
+            "greater_than_sign", "panel(1)", "Panel down", id="transcript.paneldown", show=False
+        ),
+        Binding(
+            "tab", "app.leave_tokens", "Go back", id="transcript.leave",
             tooltip="Back to the question",
         ),
         Binding(
-            "n", "mark(1)", "Forks", id="transcript.next_mark", key_display="n N",
+            "n", "mark(1)", "Next fork", id="transcript.next_mark", key_display="n N",
             tooltip="Next or previous fork, thought or resampled token",
         ),
         Binding("N", "mark(-1)", "Previous fork", id="transcript.previous_mark", show=False),
@@ -135,18 +154,22 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             tooltip="Continue from here with the alternative",
         ),
         Binding(
-            "left_square_bracket", "app.sibling(-1)", "Answer", id="transcript.previous",
+            "b", "app.distribution", "Show draw", id="transcript.distribution",
+            tooltip="Draw: probabilities before and after the sampler's steps",
+        ),
+        Binding(
+            "left_square_bracket", "app.sibling(-1)", "Switch answer", id="transcript.previous",
             key_display="[ ]", tooltip="Another of the answers",
         ),
         Binding(
             "right_square_bracket", "app.sibling(1)", "Next", id="transcript.next", show=False
         ),
         Binding(
-            "g", "marks", "Glyphs", id="transcript.marks",
+            "g", "marks", "Show glyphs", id="transcript.marks",
             tooltip="Glyphs: a glyph before each token",
         ),
         Binding(
-            "t", "reasoning", "Reasoning", id="transcript.reasoning",
+            "t", "reasoning", "Unfold reasoning", id="transcript.reasoning",
             tooltip="Reasoning: unfold the reasoning of a model",
         ),
         Binding("y", "copy", "Copy", id="transcript.copy", tooltip="Copy answer: the last answer"),
@@ -170,6 +193,8 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
 
         by: int
 
+    _left_end = False  # the user has scrolled up
+
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._turns: list[TurnView] = []
@@ -177,16 +202,17 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         self._markdown = False
         self.cursor: int | None = None
         self._turn: int | None = None  # that of the cursor
+        self._newest = Newest("↓ newer text below · Ctrl+End goes there")
         self.welcome: Welcome | None = None
         """Shown while there is no turn; to be set before this is on the screen."""
 
     def compose(self) -> ComposeResult:
+        yield self._newest
         if self.welcome is not None:
             yield self.welcome
 
     def on_resize(self) -> None:
-        if self.welcome is not None:
-            self.call_after_refresh(self.welcome.fit, self.size.height)
+        self.mark_newest()
 
     @property
     def follows_end(self) -> bool:
@@ -261,7 +287,9 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         self.cursor, self._turn = index, None if index is None else target
         answer.point(index)
         if follow and index is not None:
-            self.scroll_to_widget(answer.block_at(index), animate=False)
+            top = self._turns[target].virtual_region.y + answer.virtual_region.y
+            place = Region(0, top + answer.line_of(index), 1, 2)
+            self.scroll_to_region(place, animate=False)
         self.post_message(self.CursorMoved(None if index is None else answer.steps[index]))
 
     def turn_of(self, answer: AnswerView) -> int | None:
@@ -313,13 +341,35 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         else:
             self.post_message(self.AlternativeMoved(by))
 
-    def action_page(self, by: int) -> None:
-        if self.cursor is not None:
-            self.post_message(self.PageTurned(by))
-        elif by < 0:
-            self.scroll_page_up(animate=False)
-        else:
-            self.scroll_page_down(animate=False)
+    def action_panel(self, by: int) -> None:
+        self.post_message(self.PageTurned(by))
+
+    def page(self, by: int) -> None:
+        """Scroll by a page; at the end, follow the text again."""
+        self.scroll_relative(y=by * max(1, self.size.height - 1), animate=False)
+
+    def go_to_end(self) -> None:
+        self.anchor(self.show_vertical_scrollbar)
+
+    def release_anchor(self) -> None:
+        super().release_anchor()
+        self._left_end = True
+
+    @property
+    def text_height(self) -> int:
+        """The lines that the conversation takes; 0 without an answer."""
+        answered = self._turns and self._turns[-1].answer.steps
+        return self._turns[-1].virtual_region.bottom + self.gutter.height if answered else 0
+
+    def mark_newest(self) -> None:
+        """Say that there is text below where the user has scrolled up."""
+        below = self.max_scroll_y - self.scroll_y
+        self._left_end = self._left_end and below > 0
+        self._newest.display = self._left_end and below > 1
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self.mark_newest()
 
     def action_marks(self) -> None:
         self._marks = not self._marks

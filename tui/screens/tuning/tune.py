@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Checkbox, Input, Label, Select
 
@@ -31,9 +30,7 @@ from .sliders import THRESHOLDS, Headings, Slider
 from .tuning_plane import TuningPlane
 
 NAME_WIDTH = 12
-KEYS = "Enter use · Ctrl+R use, regenerate · Esc discard\nCtrl+D use, save as default"
-LINES_WITH_PLANE = 16
-"""Lines of a screen that has room for the plane beside the sliders."""
+KEYS = "Enter use · Ctrl+R regenerate\nCtrl+D save as default · Esc discard"
 SET, SECTION = "set", "thresholds"
 """An option of the configuration file, and the section of a profile that it changes."""
 
@@ -110,17 +107,13 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         """Begin at the first threshold: most users come for these."""
         self.query(Slider).first().focus()
         self._show(self._preview(None), self._profile)
-        self._say("← → move a threshold, Shift+← → ten steps")
-
-    def on_resize(self, event: Resize) -> None:
-        """Hide the plane where the sliders need the room."""
-        self.query_one(TuningPlane).display = event.size.height >= LINES_WITH_PLANE
+        self._say("← → move a threshold, Shift ten steps")
 
     def on_slider_changed(self) -> None:
         profile = self._changed_profile()
         preview = self._preview(profile)
         self._show(preview, profile)
-        self._say(f"{preview.changed} of {len(preview.steps)} tokens would get another strategy")
+        self._say(f"{preview.changed} of {len(preview.steps)} tokens change strategy")
 
     def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
         """Whoever wants to be asked at forks wants forks."""

@@ -1,0 +1,108 @@
+"""What a token was drawn from: the model's probabilities, and what each step of the draw took away.
+
+The steps are those of `draw.py`, computed again for one position, on the host, in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from ..step import Candidate, DrawDistribution, Strategy
+from .base import CODE, STRATEGIES, TOP_K_OFF, Drawing, Plan
+from .draw import SMALLEST
+from .metrics.logits import LARGEST_GAP, MIN_TEMPERATURE, numbers
+from .position import Sampled
+
+Array = np.ndarray[Any, np.dtype[Any]]
+CONSTRAINT, MIN_P, TOP_K, TOP_P, ARGMAX = "constraint", "min-p", "top-k", "top-p", "argmax"
+
+
+def distribution(
+    sampled: Sampled,
+    plan: Plan,
+    drawing: Drawing,
+    count: int,
+    also: int | None = None,
+    mask: mx.array | None = None,
+) -> DrawDistribution:
+    """Return the most probable tokens of a row, and one more, as the model and the draw saw them.
+
+    Args:
+        sampled: the position, of one row.
+        plan: the strategy and parameters that it is drawn with.
+        also: a token to be listed wherever it ranks.
+        mask: `(1, words)` uint32, the bits of the tokens that a constraint allows.
+    """
+    model_gaps = _row(sampled.gaps)
+    gaps = _row(sampled.changed[0]) if sampled.changed else model_gaps
+    if mask is not None:
+        bits = np.unpackbits(np.array(mask).view(np.uint8), bitorder="little")[: len(gaps)]
+        gaps = np.where(bits, gaps - gaps[bits > 0].min(), LARGEST_GAP)
+    strategy, temperature, top_p, top_k, min_p = (float(numbers(field)[0]) for field in plan)
+    chosen = STRATEGIES[int(strategy)]
+    weights = np.exp2(-gaps / max(temperature, MIN_TEMPERATURE))
+    order = np.argsort(gaps, kind="stable")
+    removed = np.full(gaps.shape, "", dtype=object)
+    ranks = np.empty(gaps.shape, dtype=int)
+    ranks[order] = np.arange(len(order))
+    before = np.empty(gaps.shape)
+    before[order] = np.cumsum(weights[order]) - weights[order]
+
+    def remove(step: str, beyond: Array) -> None:
+        removed[(removed == "") & beyond & (ranks > 0)] = step
+
+    remove(CONSTRAINT, (gaps >= LARGEST_GAP) & (model_gaps < LARGEST_GAP))
+    if drawing.draws == 0 or (drawing.needs_order and strategy <= CODE[drawing.surest]):
+        remove(ARGMAX, ranks > 0)
+    remove(MIN_P, weights < max(min_p, SMALLEST if drawing.needs_order else 0.0))
+    if drawing.max_top_k is not None and top_k > TOP_K_OFF:
+        remove(TOP_K, ranks >= int(top_k))
+    if drawing.needs_order:
+        remove(TOP_P, before >= top_p * weights.sum())
+    survivors = np.where(removed == "", weights, 0.0)
+    draws = drawing.draws if chosen is Strategy.ADAPTIVE and drawing.needs_order else 1
+    drawn = _best_of(survivors, order, draws)
+    tempered = weights / weights.sum()
+    adjusted, model = (np.exp2(-g) / np.exp2(-g).sum() for g in (gaps, model_gaps))
+    listed = list(np.argsort(model_gaps, kind="stable")[:count])
+    listed += [also] if also is not None and also not in listed else []
+    return DrawDistribution(
+        tuple(
+            Candidate(
+                int(t),
+                float(model[t]),
+                float(adjusted[t]),
+                float(tempered[t]),
+                float(drawn[t]),
+                str(removed[t]),
+            )
+            for t in listed
+        ),
+        {
+            step: float(tempered[removed == step].sum())
+            for step in (CONSTRAINT, ARGMAX, MIN_P, TOP_K, TOP_P)
+            if (removed == step).any()
+        },
+    )
+
+
+def plan_of(strategy: Strategy, *parameters: float) -> Plan:
+    """Return the plan of one row: a strategy, temperature, top-p, top-k and min-p."""
+    return Plan(*(mx.array([float(value)]) for value in (CODE[strategy], *parameters)))
+
+
+def _row(gaps: Any) -> Array:
+    return np.array(numbers(gaps)[0], dtype=np.float64)
+
+
+def _best_of(weights: Array, order: Array, draws: int) -> Array:
+    """Return the probabilities of the best-ranked of several draws: S(i−1)ⁿ − S(i)ⁿ, with S(i) the
+    share of the tokens ranked after i."""
+    shares = weights[order] / weights.sum()
+    after = np.clip(1 - np.cumsum(shares), 0.0, 1.0) ** draws
+    probabilities = np.empty(weights.shape)
+    probabilities[order] = np.concatenate([[1.0], after[:-1]]) - after
+    return np.where(weights > 0, probabilities, 0.0)

@@ -1,0 +1,61 @@
+"""Keys scroll the text from everywhere, and the newest token is found again."""
+
+import pytest
+
+from tests.tui.conftest import ask, idle, running, send, until
+from tui.transcript.transcript import Newest
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24)], ids=str)
+@pytest.mark.parametrize("inside", [False, True], ids=["field", "tokens"])
+async def test_page_keys_scroll_the_text(size, inside, make_chat):
+    app = make_chat(max_tokens=700)
+    async with running(app, size) as pilot:
+        await ask(pilot, "hi")
+        await ask(pilot, "hello")
+        if inside:
+            await pilot.press("tab")
+        transcript, newest = app.workspace.transcript, app.query_one(Newest)
+        await until(pilot, lambda: transcript.scroll_y >= transcript.max_scroll_y - 1 > 0)
+        assert not newest.display
+        await pilot.press("pageup", "pageup")
+        await until(pilot, lambda: transcript.scroll_y < transcript.max_scroll_y and newest.display)
+        await pilot.press("ctrl+end")
+        await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y)
+        assert not newest.display
+
+
+async def test_text_that_was_scrolled_up_stays_while_more_arrives(make_chat):
+    app = make_chat(max_tokens=2000)
+    async with running(app, (60, 20)) as pilot:
+        await idle(pilot)
+        await send(pilot, "hi")
+        transcript = app.workspace.transcript
+        await until(pilot, lambda: transcript.max_scroll_y > 20)
+        await pilot.press("pageup")
+        place, end = transcript.scroll_y, transcript.max_scroll_y
+        await until(pilot, lambda: transcript.max_scroll_y > end + 4)
+        assert transcript.scroll_y == place
+        assert app.query_one(Newest).display
+        await pilot.click(Newest)
+        await until(pilot, lambda: transcript.scroll_y > end)
+        await pilot.press("escape")
+        await idle(pilot)
+
+
+async def test_the_token_under_the_cursor_is_in_sight(make_chat):
+    app = make_chat(max_tokens=300)
+    async with running(app, (40, 12)) as pilot:
+        await ask(pilot, "hi")
+        await pilot.press("tab")
+        for keys in (["home"], ["end"], ["left"] * 90, ["left"] * 90):
+            await pilot.press(*keys)
+            await pilot.pause()
+            place = app.workspace.transcript.cursor
+            shown = [
+                segment.style.meta.get("step")
+                for strip in app.screen._compositor.render_strips()
+                for segment in strip
+                if segment.style is not None and segment.style.meta
+            ]
+            assert place in shown
