@@ -23,11 +23,25 @@ from itertools import accumulate, count
 from typing import Any, NamedTuple
 
 from ..step import Step
+from .places import escaped
 
 LIKELY = 0.01
 """Probability among the allowed tokens from which on another one is listed as an alternative."""
 _WHITE_SPACE = " \t\r\n"
-_DECODER = json.JSONDecoder()
+
+
+def _no_json(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _number(text: str) -> float | str:
+    """Return a number; the text of one that is beyond a float, as no JSON could be written of
+    it."""
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+_DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_json)
 
 
 @dataclass(frozen=True)
@@ -124,7 +138,7 @@ class _Walk:
         key = str(self._decode())
         self._skip()
         self._take(":")
-        return key.replace("~", "~0").replace("/", "~1")
+        return escaped(key)
 
     def _decode(self) -> Any:
         found, self.at = _DECODER.raw_decode(self.text, self.at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import weakref
 from collections import OrderedDict
@@ -13,16 +14,32 @@ from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import ConstraintError, first_line
-from .constraint import CHOICE, GRAMMAR, JSON_SCHEMA, REGEX, Constraint
+from .constraint import CHOICE, REGEX, Constraint
+from .places import failing, places
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLTokenizer
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 WHITE_SPACE = r"\x20|\n(\x20{0,24}|\x09{0,8})"
 """Between two tokens of JSON: nothing, a space, or a line break with an indentation. It is not
 forbidden, since a model that is made to leave it out writes other values; it is bounded, since some
 models never end it."""
+JSON_OPTIONS: Any = {
+    "whitespace_pattern": WHITE_SPACE,
+    "item_separator": ",",
+    "key_separator": ":",
+    "coerce_one_of": False,
+    "lenient": False,
+    "json_allowed_escapes": 'nrbtf\\"',
+}
+"""All that a schema could change by itself under ``x-guidance``. Escapes such as ``\\u0061`` are
+left out, since a key that is spelled by them would replace that of a listed property."""
+BEGINNING = 4
+"""Tokens that a constraint is tried with when it is compiled."""
+FAILED = "the constraint cannot be followed: "
+NOTHING_MATCHES = "nothing matches it that this tokenizer can spell"
+OVERLAPPING = "oneOf is followed only where no two of its schemas can match the same; use anyOf"
 COMPILED = 32
 """Constraints that are cached for each tokenizer."""
 WORD = 32
@@ -65,7 +82,9 @@ class Matcher:
 
     def fitting(self, tokens: Sequence[int]) -> int:
         """Return how many of some tokens may follow one another here."""
-        return int(self._matcher.validate_tokens(list(tokens)))
+        found = int(self._matcher.validate_tokens(list(tokens)))
+        self._check()
+        return found
 
     def masks(self, following: Sequence[int] = ()) -> list[Mask]:
         """Return what is allowed next, and after each of some tokens, which must all fit."""
@@ -78,7 +97,21 @@ class Matcher:
 
     def forced(self) -> list[int]:
         """Return the tokens that must follow, in the spelling of the tokenizer."""
-        return list(self._matcher.compute_ff_tokens())
+        found = list(self._matcher.compute_ff_tokens())
+        self._check()
+        return found
+
+    def check_beginning(self) -> None:
+        """Go through the first tokens of a text, where most that is too large is found.
+
+        Raises:
+            ConstraintError: nothing matches, or it needs too much.
+        """
+        ahead = self.copy()
+        first = np.flatnonzero(np.unpackbits(ahead._mask().view(np.uint8), bitorder="little"))
+        for token in ahead.forced()[:BEGINNING] or first[:1]:
+            ahead.add(int(token))
+            ahead._mask()
 
     def _mask(self) -> Mask:
         found = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint32)
@@ -87,13 +120,14 @@ class Matcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise ConstraintError(
-                f"the constraint cannot be followed: {first_line(_Said(self._matcher.get_error()))}"
-            )
+            raise ConstraintError(f"{FAILED}{said_by(self._matcher)}")
 
 
-class _Said(Exception):
-    """What a library said, for `first_line`."""
+def said_by(matcher: LLMatcher) -> str:
+    """Return why a matcher failed, in one line."""
+    said = " ".join(matcher.get_error().partition("<non-verbose/>")[0].split())
+    said = said[: limits.MESSAGE_CHARACTERS]
+    return NOTHING_MATCHES if said.startswith("NoExtension") else said
 
 
 def matcher_for(constraint: Constraint, tokenizer: TokenizerWrapper, vocab: int) -> Matcher:
@@ -150,34 +184,91 @@ def _ll_tokenizer(tokenizer: TokenizerWrapper, vocab: int) -> LLTokenizer:
 
 
 def _compile(constraint: Constraint, tokenizer: LLTokenizer, vocab: int) -> Matcher:
-    from llguidance import LLMatcher, LLParserLimits
+    from llguidance import LLMatcher
 
-    bounds = LLParserLimits(
-        initial_lexer_fuel=limits.CONSTRAINT_FUEL, max_grammar_size=limits.CONSTRAINT_SYMBOLS
-    )
     try:
         grammar = _grammar(constraint)
     except Exception as error:  # of the converter of GBNF, which raises what it likes
         raise _refused(constraint, str(error)) from error
-    failed, said = LLMatcher.validate_grammar_with_warnings(grammar, tokenizer, limits=bounds)
-    if failed:
-        raise _refused(constraint, "; ".join(said))
-    found = Matcher(LLMatcher(tokenizer, grammar, limits=bounds, log_level=0), vocab)
-    if not any(mask.any() for mask in found.masks()):
-        raise _refused(constraint, "nothing matches it that this tokenizer can spell")
+    compiled = LLMatcher(tokenizer, grammar, limits=_bounds(), log_level=0)
+    if compiled.is_error():
+        raise _refused(constraint, said_by(compiled), _place(constraint))
+    if constraint.is_json:
+        _check_counts(constraint)
+    found = Matcher(compiled, vocab)
+    try:
+        found.check_beginning()
+    except ConstraintError as error:
+        raise _refused(constraint, str(error).removeprefix(FAILED)) from error
     return found
 
 
-def _refused(constraint: Constraint, said: str) -> ConstraintError:
-    where = " ".join(said.split())[: limits.MESSAGE_CHARACTERS]
-    return ConstraintError(f"the {constraint.kind} cannot be followed: {where}; change it there")
+def _bounds() -> LLParserLimits:
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(
+        initial_lexer_fuel=limits.CONSTRAINT_FUEL,
+        max_grammar_size=limits.CONSTRAINT_SYMBOLS,
+        max_items_in_row=limits.CONSTRAINT_ROW,
+        verbose_errors=False,
+    )
+
+
+def _refused(constraint: Constraint, said: str, place: str = "") -> ConstraintError:
+    said = " ".join(said.split())[: limits.MESSAGE_CHARACTERS]
+    said = OVERLAPPING if said.startswith("oneOf") else said
+    where = f" at #{place}" if place else ""
+    return ConstraintError(f"the {constraint.kind} cannot be followed{where}: {said}")
+
+
+def _place(constraint: Constraint) -> str:
+    """Return the place in a JSON schema that cannot be compiled; empty where it is not known."""
+    from llguidance import LLMatcher
+
+    def fails(schema: Any) -> bool:
+        try:
+            grammar = _json_grammar(json.dumps(schema))
+        except ValueError:
+            return True
+        return LLMatcher.validate_grammar_with_warnings(grammar, limits=_bounds())[0]
+
+    return failing(constraint.value, fails) if constraint.is_json else ""
+
+
+def _check_counts(constraint: Constraint) -> None:
+    """Refuse what llguidance would count wrongly: the keys of unlisted properties may repeat.
+
+    Raises:
+        ConstraintError: a number of properties is asked for.
+    """
+    for place in places(constraint.value):
+        least, required = place.schema.get("minProperties", 0), place.schema.get("required", ())
+        if least > max(1, len(required)):
+            said = f"minProperties {least} needs as many names in required, since keys may repeat"
+            raise _refused(constraint, said, place.pointer)
 
 
 def _grammar(constraint: Constraint) -> str:
     from llguidance import LLMatcher, grammar_from
 
-    if constraint.kind == JSON_SCHEMA:
-        options: Any = {"whitespace_pattern": WHITE_SPACE}
-        return LLMatcher.grammar_from_json_schema(constraint.text, overrides=options)
-    names = {REGEX: "regex", CHOICE: "choice", GRAMMAR: "gbnf"}
-    return grammar_from(names[constraint.kind], constraint.text)  # type: ignore[arg-type]
+    if constraint.is_json:
+        return _json_grammar(constraint.text)
+    if constraint.kind == CHOICE:
+        return LLMatcher.grammar_from_regex("|".join(map(_literal, constraint.value)))
+    if constraint.kind == REGEX:
+        return LLMatcher.grammar_from_regex(constraint.text)
+    return grammar_from("gbnf", constraint.text)
+
+
+def _json_grammar(schema: str) -> str:
+    from llguidance import LLMatcher
+
+    return LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)
+
+
+def _literal(text: str) -> str:
+    """Return the regular expression of a text."""
+    return "".join(
+        character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):x}}}"
+        for character in text
+    )

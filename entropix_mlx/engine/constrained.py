@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MOST_FORCED = 32
 """Forced tokens that one pass computes."""
+PUNCTUATION = "{}[]:,\"' \t\n"
 NEAR_THE_END = 8
 """Tokens after the reasoning of a prompt that belong to the turn which is to be written."""
 
@@ -36,9 +37,10 @@ NEAR_THE_END = 8
 class ConstrainedText:
     """The matchers of one answer: that of its text and, at a fork, of each branch."""
 
-    def __init__(self, matcher: Matcher, reasoning: ReasoningSpan) -> None:
+    def __init__(self, matcher: Matcher, reasoning: ReasoningSpan, skeleton: Skeleton) -> None:
         self._text = matcher
         self._reasoning = reasoning
+        self._skeleton = skeleton
         self._branches: list[list[Matcher]] = []
         """Of each branch, the matcher at the fork, and after each of its tokens."""
 
@@ -49,6 +51,7 @@ class ConstrainedText:
             ConstraintError: it is not allowed.
         """
         if not self._reasoning.takes(token):
+            self._skeleton.add(token, self._text.forced()[:1])
             self._text.add(token)
 
     def follow(self, request: Advance, members: Sequence[int]) -> None:
@@ -66,12 +69,12 @@ class ConstrainedText:
                 self.add(request.tokens[member])
 
     def block(self, proposed: Sequence[int]) -> tuple[int, ...]:
-        """Return the block that follows the text: what is forced, or else what fits of a
-        proposal."""
+        """Return the block that follows the text: what is forced, with punctuation as it stood
+        last, or else what fits of a proposal."""
         if self._reasoning.open:
             return ()
-        if forced := self._text.forced():
-            return tuple(forced[:MOST_FORCED])
+        if ahead := self._skeleton.following(self._text):
+            return tuple(ahead)
         return tuple(proposed[: self._text.fitting(proposed)]) if proposed else ()
 
     def mask(self, members: Sequence[int], block: Sequence[int]) -> mx.array | None:
@@ -89,6 +92,39 @@ class ConstrainedText:
     def keep(self, branch: int, length: int) -> None:
         self._text = self._branches[branch][length]
         self._branches = []
+
+
+class Skeleton:
+    """What is no value in a text: forced tokens, and the punctuation and white space between."""
+
+    def __init__(self, tokenizer: TokenizerWrapper) -> None:
+        self._decode = tokenizer.decode
+        self._next: dict[int | None, int] = {}
+        """The punctuation that followed a token last; under None, a forced one."""
+        self._last: int | None = None
+
+    def add(self, token: int, forced: Sequence[int]) -> None:
+        """Note the next token of the text, and the one that was forced there, if any."""
+        is_forced = [token] == list(forced)
+        if not is_forced and not self._decode([token]).strip(PUNCTUATION):
+            self._next[self._last] = token
+        self._last = None if is_forced else token
+
+    def following(self, matcher: Matcher) -> list[int]:
+        """Return the tokens that are forced behind a text or likely to follow, until a value."""
+        found: list[int] = []
+        ahead, last = matcher.copy(), self._last
+        while len(found) < MOST_FORCED:
+            following = ahead.forced()[: MOST_FORCED - len(found)]
+            last = None if following else self._next.get(last)
+            if last is not None and ahead.fitting([last]):
+                following = [last]
+            if not following:
+                break
+            for token in following:
+                ahead.add(token)
+                found.append(token)
+        return found
 
 
 class ReasoningSpan:
@@ -149,7 +185,7 @@ def constrained_text(
         ConstraintError: it cannot be compiled, or does not allow those tokens.
     """
     matcher = matcher_for(constraint, tokenizer, vocab)
-    text = ConstrainedText(matcher, ReasoningSpan(tokenizer, prompt))
+    text = ConstrainedText(matcher, ReasoningSpan(tokenizer, prompt), Skeleton(tokenizer))
     for token in answered:
         text.add(token)
     return text

@@ -99,3 +99,14 @@ def test_alternatives_are_other_values_and_no_other_spellings():
 
 def test_an_answer_that_is_cut_off_has_no_fields():
     assert fields_of([make_step(0, '{"on":', strain=0.0)]) == []
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}'])
+def test_constants_that_json_lacks_are_refused(text):
+    with pytest.raises(ValueError, match=r"\S"):
+        leaves(text)
+
+
+def test_a_number_beyond_a_float_can_be_written_as_json_again():
+    [leaf] = leaves("1e999")
+    assert json.loads(json.dumps(leaf.value, allow_nan=False)) == "1e999"

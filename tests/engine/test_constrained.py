@@ -13,6 +13,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from entropix_mlx import Settings, batch_generate, stream_generate
 from entropix_mlx.constraints.constraint import Constraint
+from entropix_mlx.constraints.matcher import JSON_OPTIONS
 from entropix_mlx.errors import ConstraintError
 from entropix_mlx.step import Origin
 from tests.answer.test_forks import always_branch
@@ -71,11 +72,19 @@ def greedy_by_hand(model, tokenizer, grammar, prompt, most):
     return found
 
 
-@pytest.mark.parametrize("regex", REGEXES)
-def test_greedy_tokens_are_those_of_a_plain_loop_that_applies_the_mask(run, model, spelling, regex):
-    plain = greedy_by_hand(model, spelling, LLMatcher.grammar_from_regex(regex), PROMPT, 60)
+def grammar_of(constraint):
+    if constraint is JSON:
+        return LLMatcher.grammar_from_json_schema(SCHEMA, overrides=JSON_OPTIONS)
+    return LLMatcher.grammar_from_regex(constraint["regex"])
+
+
+@pytest.mark.parametrize("constraint", [JSON, *({"regex": regex} for regex in REGEXES)])
+def test_greedy_tokens_are_those_of_a_plain_loop_that_applies_the_mask(
+    run, model, spelling, constraint
+):
+    plain = greedy_by_hand(model, spelling, grammar_of(constraint), PROMPT, 60)
     for speculation in ("auto", "off", 4):
-        steps = run({"regex": regex}, sampler="greedy", max_tokens=60, speculation=speculation)
+        steps = run(constraint, sampler="greedy", max_tokens=60, speculation=speculation)
         assert tokens(steps) == plain
 
 
@@ -155,6 +164,14 @@ def test_answers_with_and_without_constraints_share_passes(model, spelling):
     together = batch_generate(model, spelling, [PROMPT] * len(asked), settings).finish()
     for answer, own in zip(together, settings, strict=True):
         assert tokens(answer.steps) == tokens(stream_generate(model, spelling, PROMPT, own))
+
+
+def test_the_skeleton_of_a_list_is_proposed_as_it_stood_before(run):
+    item = {"type": "object", "properties": {"open": {"type": "boolean"}}, "required": ["open"]}
+    listed = {"type": "array", "items": item | {"additionalProperties": False}, "minItems": 8}
+    bias = dict.fromkeys(range(9, 33), -30.0)  # so that the white space is always the same
+    steps = run({"json_schema": listed}, max_tokens=150, speculation="off", logit_bias=bias)
+    assert sum(step.accepted for step in steps) > 0.6 * len(steps)
 
 
 def test_forced_tokens_cost_no_passes(run):
