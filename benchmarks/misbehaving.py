@@ -3,7 +3,7 @@
     python benchmarks/misbehaving.py [--clients 20] [--seconds 120] [--model FOLDER]
 
 It starts a server, asks it once a second, first alone and then in that company, and prints both
-medians, their ratio, and how the server's memory grew.
+medians, their ratio, how the server's memory and open files grew, and which answers are left.
 """
 
 from __future__ import annotations
@@ -166,6 +166,18 @@ def memory(process):
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) // 1024
 
 
+def files(process):
+    return len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+
+
+async def left(company):
+    """Return how many answers run and wait when all others are gone for some seconds."""
+    await asyncio.sleep(10)
+    async with company.sent(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n") as (reader, _):
+        text = (await reader.read()).decode()
+    return re.findall(r"^entropix_((?:running|waiting)_answers \d+)", text, re.MULTILINE)
+
+
 def shown(times):
     worst = sorted(times)[int(0.95 * (len(times) - 1))]
     return f"median {statistics.median(times):.3f} s, 95 % {worst:.3f} s, {len(times)} requests"
@@ -174,14 +186,17 @@ def shown(times):
 def run(port, process, given):
     company = Company(port)
     asyncio.run(measure(company, 5))
-    alone, before = asyncio.run(measure(company, given.seconds / 4)), memory(process)
+    alone = asyncio.run(measure(company, min(given.seconds / 4, 60)))
+    before = memory(process), files(process)
     others = multiprocessing.Process(target=misbehave, args=(port, given.clients, given.ways))
     others.start()
     together = asyncio.run(measure(company, given.seconds))
     others.terminate()
     print(f"alone:       {shown(alone)}\ntogether:    {shown(together)}")
     print(f"ratio:       {statistics.median(together) / statistics.median(alone):.2f}")
-    print(f"memory:      {before} MB, then {memory(process)} MB")
+    print(f"memory:      {before[0]} MB, then {memory(process)} MB")
+    print(f"left:        {', '.join(asyncio.run(left(company)))}")
+    print(f"open files:  {before[1]}, then {files(process)}")
 
 
 def main():

@@ -160,7 +160,10 @@ def fields_of(steps: Sequence[Step], within: str | None = None) -> list[Field]:
         found = leaves(text)
     except ValueError:
         return []
-    places = _places(own, whole.find(text))
+    origin = whole.find(text)
+    if origin < 0:  # it was written in another way than as this JSON
+        return []
+    places = _places(own, origin)
     return [_field(leaf, own, places, text) for leaf in found]
 
 

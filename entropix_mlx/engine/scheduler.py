@@ -16,6 +16,9 @@ One turn, `advance`, in order:
    run meanwhile (`_chunk`). Slots whose prompt is complete begin.
 2. Queue: the rows of all slots start as the next pass.
 3. Read: the pass before is read; each slot's answer goes on from it and commits steps.
+
+Where a pass takes so long that somebody notices, it is read in the turn that queued it, and only
+some slots take part (`_taking_part`).
 """
 
 from __future__ import annotations
@@ -228,7 +231,10 @@ class Scheduler:
 
     @property
     def _passes_are_long(self) -> bool:
-        return not self._steady and self._pass_seconds.value > LONG_PASS
+        """Whether somebody notices: the more rows a pass has, the more tokens a second it makes."""
+        if self._steady or self._pass_seconds.value <= LONG_PASS:
+            return False
+        return any(slot.client is not None for slot in self.slots)
 
     # ── 3. Read ─────────────────────────────────────────────────────────────────────────────────
 

@@ -31,7 +31,7 @@ COMMENTS = {
     "temperature_logits": "T' = T (1 + this · (H + V) + …)",
     "temperature_attention": "… + this · (attention entropy + varentropy)",
     "min_p_slope": "min_p' = min_p (1 − this · (H + V))",
-    "threshold": "answers with a lower score are called unsure",
+    "threshold": "answers with a lower score are unsure: [abstain] says so, [answers] draws more",
     "risk": "at most this share of the others is wrong, on questions like those of the task",
     "n": "answers that the threshold was set with",
     "quantiles": "10, 25, 50, 75 and 90 % of the tokens lie below",
@@ -39,6 +39,7 @@ COMMENTS = {
     "thoughts": "what texts did: mean, and 95 % from and to, in nats a token after the place",
     "worth": "forks and resampling by the place: nats an event; `kept` lie beyond the threshold",
     "gains": "on prompts that were held out, with one intervention, or all together, against none",
+    "answers": "the gate: share of questions, points gained (95 % from and to), price in tokens",
     "auroc": "for 'a draw at temperature 1 is not the most probable token'; 0.5: chance",
 }
 

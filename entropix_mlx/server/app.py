@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import time
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -58,6 +59,7 @@ class Api:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._intake = Intake(server.served, server.batcher.tokenizer)
+        self._began = int(time.time())
         limits = server.served.limits
         self._responses = StoredResponses(limits.stored_responses, limits.stored_characters)
 
@@ -132,7 +134,7 @@ class Api:
         return {
             "id": served.name,
             "object": "model",
-            "created": 0,
+            "created": self._began,
             "owned_by": "entropix_mlx",
             "max_model_len": served.config.max_position_embeddings,
             "entropix": served.description() | {"monitor": self._server.monitor.enabled},
@@ -141,7 +143,7 @@ class Api:
     async def _answer(self, request: Request, parse: Parse) -> Any:
         self._check(request)
         server = self._server
-        return Responder(self._intake, parse, server.served.name, server.batcher, server.monitor)
+        return Responder(self._intake, parse, server.served, server.batcher, server.monitor)
 
 
 def make_app(server: Server) -> Guard:

@@ -14,7 +14,7 @@ from ..tools.reader import CallReader, ReasoningReader
 from ..tools.rules import json_rule
 from .openai.errors import RequestError
 from .openai.message import ChatMessage
-from .openai.parse import CompletionRequest, Prompt
+from .openai.parse import CompletionRequest
 from .openai.tools import Tools
 
 if TYPE_CHECKING:
@@ -22,11 +22,17 @@ if TYPE_CHECKING:
 
 
 class Compiler:
-    """Compiles the constraints of requests, on the thread that tokenizes their prompts."""
+    """Compiles the constraints of requests, on a thread of their own."""
 
-    def __init__(self, tokenizer: TokenizerWrapper, vocab: int) -> None:
+    def __init__(self, tokenizer: TokenizerWrapper, vocab: int, most_characters: int) -> None:
         self._tokenizer = tokenizer
         self._vocab = vocab
+        self._most_characters = most_characters
+
+    def concerns(self, request: CompletionRequest) -> bool:
+        """Return whether a request has tools, calls or a constraint."""
+        stated = request.tools or request.settings.constraint
+        return stated is not None or _has_calls(request)
 
     def prepare(self, request: CompletionRequest) -> tuple[CompletionRequest, CallFormat | None]:
         """Return a request with its whole constraint, and the format of its calls, if it has any.
@@ -35,7 +41,7 @@ class Compiler:
             RequestError: the model knows no tools, or the constraint cannot be compiled.
         """
         form = None
-        if request.tools is not None or any(map(_has_calls, request.prompts)):
+        if request.tools is not None or _has_calls(request):
             form = self._format
             if form is None:
                 field = "messages" if request.tools is None else "tools"
@@ -107,6 +113,9 @@ class Compiler:
 
         try:
             constraint = Constraint(kind, value)
+            if len(constraint.text) > self._most_characters:
+                most = f"{self._most_characters:,} characters"
+                raise ConstraintError(f"it may have {most} here: make it smaller")
             matcher_for(constraint, self._tokenizer, self._vocab)
         except ConstraintError as error:
             message = f"{named or field}: {error}"
@@ -120,8 +129,9 @@ def _answer_rule(constraint: Constraint, field: str | None, form: CallFormat) ->
     return json_rule(constraint.value)
 
 
-def _has_calls(prompt: Prompt) -> bool:
-    return any(
-        isinstance(part, dict) and (part["role"] == "tool" or "tool_calls" in part)
-        for part in prompt
+def _has_calls(request: CompletionRequest) -> bool:
+    return request.chat and any(
+        isinstance(message, dict) and (message["role"] == "tool" or "tool_calls" in message)
+        for prompt in request.prompts
+        for message in prompt
     )

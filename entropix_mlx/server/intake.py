@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import heapq
 import itertools
 import json
@@ -23,6 +24,7 @@ from starlette.requests import Request
 
 from ..errors import ContextLengthError
 from ..settings import SEED_BITS
+from ..tools.formats import CallFormat
 from .compiling import Compiler
 from .model_info import ServedModel
 from .openai.body import Body
@@ -55,11 +57,15 @@ class Intake:
         self._served = served
         self._tokenizer = tokenizer
         self._tokens = TokenText(tokenizer)
-        self._compiler = Compiler(tokenizer, served.config.vocab_size)
+        self._compiler = Compiler(
+            tokenizer, served.config.vocab_size, served.limits.constraint_characters
+        )
         self._context = served.config.max_position_embeddings
         self._most_bytes = self._context * max(len(t.encode()) for t in tokenizer.get_vocab())
         # One thread: tokenizers are not made to be used by several at once.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        # Another one: a stranger's constraint takes seconds, while nobody's tokens wait for it.
+        self._compiling = ThreadPoolExecutor(1, thread_name_prefix="compiler")
         self._turns, self._large_turns = Turns(), Turns()
         self._large = 0
 
@@ -123,7 +129,12 @@ class Intake:
         Raises:
             PromptError, ContextLengthError: there is no such prompt, or it is too long.
         """
-        return await self._do(size, self._choices(request))
+        form = None
+        if self._compiler.concerns(request):
+            prepare = functools.partial(self._compiler.prepare, request)
+            loop = asyncio.get_running_loop()
+            request, form = await loop.run_in_executor(self._compiling, prepare)
+        return await self._do(size, self._choices(request, form))
 
     async def _do(self, size: int, work: Work[T]) -> T:
         while True:
@@ -160,11 +171,9 @@ class Intake:
                 raise self._too_long()
         return request
 
-    def _choices(self, request: CompletionRequest) -> Work[list[Choice]]:
+    def _choices(self, request: CompletionRequest, form: CallFormat | None) -> Work[list[Choice]]:
         listed = request.tools.listed if request.tools else ()
         yield from self._count(json.dumps(listed))
-        request, form = self._compiler.prepare(request)
-        yield
         seed = request.settings.seed
         first = secrets.randbits(SEED_BITS) if seed is None else seed
         prefix = request.prefix

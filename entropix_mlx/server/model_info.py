@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from typing import Any
 
+from .._version import __version__
 from ..errors import ProfileError
 from ..models.config import ModelShape, fingerprint
 from ..profiles.fields import spell_infinities
@@ -34,6 +37,8 @@ class Limits:
     biases: int = 2048
     top_logprobs: int = 20
     tools: int = 128
+    constraint_characters: int = 2**17
+    """Of a schema, or of a grammar with those of all tools; some take seconds to compile."""
     stored_responses: int = 1000
     stored_characters: int = 2**26
     """Of all responses that are kept to be continued, with the conversations before them."""
@@ -55,6 +60,12 @@ class ServedModel:
     settings: Settings
     """Where a request does not say otherwise; with a profile that was read."""
     limits: Limits = field(default_factory=Limits)
+
+    @functools.cached_property
+    def system_fingerprint(self) -> str:
+        """Changes with the program's version, the model's name and its shape."""
+        known = f"{__version__}, {self.name}, {fingerprint(self.config)}"
+        return f"fp_{sha256(known.encode()).hexdigest()[:12]}"
 
     @property
     def profile(self) -> Profile:

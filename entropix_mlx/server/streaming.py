@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from .batching import Batcher, Begun, Ended, Event, Failed, Stepped, Submission
 from .intake import Intake, Parse
+from .model_info import ServedModel
 from .openai.errors import as_request_error
 from .openai.responses import CompletionResponse
 
@@ -35,7 +36,7 @@ class Responder:
 
     intake: Intake
     parse: Parse
-    model: str
+    served: ServedModel
     batcher: Batcher
     monitor: Monitor
     client: str = field(init=False)
@@ -75,7 +76,7 @@ class Responder:
         try:
             choices = await self.intake.tokenize(request, size)
             await held.aclose()
-            self.response = CompletionResponse(request, choices, self.model)
+            self.response = CompletionResponse(request, choices, self.served)
             prompts = [(choice.prompt, choice.settings) for choice in choices]
             self.batcher.submit(submission, prompts)
             await self._send(*connection)

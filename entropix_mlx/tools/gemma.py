@@ -47,13 +47,17 @@ class GemmaArguments:
     def _value(self, schema: Any, special: Mapping[str, int]) -> str:
         if not isinstance(schema, Mapping):
             raise ConstraintError(f"a schema of a value is an object, not {brief(schema)}")
-        kind = schema.get("type")
+        options = schema.get("enum", [schema["const"]] if "const" in schema else [])
+        are_texts = options and all(isinstance(option, str) for option in options)
+        kind = schema.get("type", "string" if are_texts else None)
         if "anyOf" in schema:
             self._check(schema, {"anyOf"})
             return f"({' | '.join(self._value(one, special) for one in schema['anyOf'])})"
         if kind == "string":
-            self._check(schema, {"enum"})
-            texts = [literal(str(text), {}) or '""' for text in schema.get("enum", ())]
+            self._check(schema, {"enum", "const"})
+            if self.quote not in special:  # the text would not end there
+                raise ConstraintError(f"this tokenizer has no special token {self.quote}")
+            texts = [literal(str(option), {}) or '""' for option in options]
             quote = literal(self.quote, special)
             return f"{quote} ({' | '.join(texts) or 'QUOTED'}) {quote}"
         if kind in _PLAIN:

@@ -86,6 +86,27 @@ def test_an_answer_may_join_and_leave_while_others_run(make, tiny_model, tokeniz
     assert all(slot.ended and slot.error is None for slot in slots)
 
 
+@pytest.mark.parametrize("at_once", [1e-9, 1e-2, 1e9], ids=["one", "some", "all"])
+def test_answers_take_turns_where_passes_take_long(
+    make, monkeypatch, tiny_model, tokenizer, at_once
+):
+    """Their tokens are the same, and a first token has a pass of its own."""
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.LONG_PASS", 0.0)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_PASS", at_once)
+    ends = 5, 12, 19
+    runner = make(batch=4)
+    slots = [runner.add(PROMPT[:n], runner.resolve(SETTINGS), client="a") for n in ends]
+    with runner:
+        found = run_for(runner, 10)
+        new = runner.add(PROMPT, runner.resolve(PLAIN), client="b")
+        during = run_for(runner, 2)
+        assert new in during
+        found = join(join(found, during), finish(runner))
+    assert found[new] == tokens_alone(tiny_model, tokenizer, PROMPT)
+    for slot, end in zip(slots, ends, strict=True):
+        assert found[slot] == tokens_alone(tiny_model, tokenizer, PROMPT[:end], SETTINGS)
+
+
 def test_settings_that_decide_alike_share_a_sampler(make):
     runner = make()
     one = runner.resolve(PLAIN)

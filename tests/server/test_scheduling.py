@@ -112,6 +112,22 @@ def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
     assert len(reported.of(Stepped)) < 200
 
 
+def test_an_answer_that_nobody_reads_leaves_its_place_to_others(own_client):
+    client, behind = own_client(capacity=Capacity(1, 8, 0)), 0
+    batcher = client.server.batcher
+    submission = Submission(1, Reported(), unread=lambda: behind)
+    batcher.admit(submission)
+    batcher.submit(submission, [prompted(200)])
+    until(lambda: submission.report.of(Stepped))
+    behind = 1000
+    until(lambda: client.metric("running_answers") == 0)
+    assert client.complete().status == 200
+    assert submission.left
+    behind = 0
+    until(lambda: not submission.left)
+    assert len(submission.report.of(Stepped)) == 200
+
+
 def test_a_full_queue_names_the_time_of_a_retry(own_client):
     client = own_client(capacity=Capacity(1, 2, 0))
     batcher = client.server.batcher

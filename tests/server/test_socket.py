@@ -158,6 +158,18 @@ def test_what_is_no_request_is_refused_and_forgotten(server, content):
         assert json.loads(received.split(b"\r\n\r\n", 1)[1])["error"]["message"]
 
 
+@pytest.mark.parametrize("size", [1, 255, 256])
+def test_a_body_of_many_small_chunks_is_cut_off(server, size):
+    chunk = f"{size:x}\r\n{'a' * size}\r\n".encode()
+    head = post({}).partition(b"Content-Length")[0] + b"Transfer-Encoding: chunked\r\n\r\n"
+    with server.send(head + chunk * 6000 + b"0\r\n\r\n") as connection:
+        try:
+            received = connection.recv(100)
+        except ConnectionError:
+            received = b""
+    assert received.startswith(b"HTTP/1.1 400") == (size == 256)
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_clients_that_vanish_leave_nothing_behind(server, stream):
     body = {"prompt": "a", "max_tokens": 220, "stream": stream, "logit_bias": {"257": -100}}

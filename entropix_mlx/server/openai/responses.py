@@ -18,6 +18,7 @@ from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
 from ..batching import Begun, Ended, Stepped
+from ..model_info import ServedModel
 from .message import ChatMessage
 from .parse import CompletionRequest
 
@@ -208,13 +209,18 @@ class Choice:
 class CompletionResponse:
     """The choices of one request, and the frame around them."""
 
-    def __init__(self, request: CompletionRequest, choices: Sequence[Choice], model: str) -> None:
+    def __init__(
+        self, request: CompletionRequest, choices: Sequence[Choice], served: ServedModel
+    ) -> None:
         self.request = request
         self.choices = choices
         kind = "chat.completion" if request.chat else "text_completion"
         self._whole, self._chunked = kind, f"{kind}.chunk" if request.chat else kind
         self.id = f"{'chatcmpl' if request.chat else 'cmpl'}-{uuid.uuid4().hex}"
-        self._common = {"id": self.id, "created": int(time.time()), "model": model}
+        self._common = {
+            **{"id": self.id, "created": int(time.time()), "model": served.name},
+            "system_fingerprint": served.system_fingerprint,
+        }
 
     def whole(self) -> Json:
         choices = [choice.whole() for choice in self.choices]

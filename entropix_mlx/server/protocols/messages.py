@@ -100,6 +100,8 @@ def _read_messages(body: Body) -> tuple[list[Json], str | None]:
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
             raise RequestError(f"{where}.role must be user or assistant", "messages")
         found += _read_blocks(message["role"], message.get("content"), where)
+    if not found:
+        raise RequestError("messages has no text: write a question", "messages")
     last = found[-1]
     if last["role"] != "assistant" or "tool_calls" in last:
         return found, None
