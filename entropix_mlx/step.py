@@ -200,7 +200,7 @@ class Passage:
     score: float  # share of the query's words that it holds, weighted by rarity: 0 to 1
 
 
-class Candidate(NamedTuple):
+class DrawCandidate(NamedTuple):
     """A token and its probability at each step, from 0 to 1."""
 
     token: int
@@ -214,7 +214,7 @@ class Candidate(NamedTuple):
 class DrawDistribution(NamedTuple):
     """The candidates, the most probable first, and the share that each step removed of all."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[DrawCandidate, ...]
     removed: Mapping[str, float]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from ..step import Candidate, DrawDistribution, Strategy
+from ..step import DrawCandidate, DrawDistribution, Strategy
 from .base import CODE, STRATEGIES, TOP_K_OFF, Drawing, Plan
 from .draw import SMALLEST
 from .metrics.logits import LARGEST_GAP, MIN_TEMPERATURE, numbers
@@ -71,7 +71,7 @@ def distribution(
     listed += [also] if also is not None and also not in listed else []
     return DrawDistribution(
         tuple(
-            Candidate(
+            DrawCandidate(
                 int(t),
                 float(model[t]),
                 float(adjusted[t]),
