@@ -84,7 +84,7 @@ def current(text: str) -> str:
 def strategies() -> str:
     """Return a table of the strategies of the profile `reference`: when, and what is done."""
     rows = {row.strategy: row for row in tree.table(Profile.load())}
-    meanings = import_module("tui.help_text").MEANINGS
+    meanings = import_module("entropix_mlx.tui.help_text").MEANINGS
     lines = ["| strategy | when | what happens |", "|---|---|---|"]
     for strategy, row in rows.items():
         swatch, meaning = SWATCHES[strategy], ": ".join(meanings[strategy])
@@ -293,8 +293,12 @@ def _spelling(action: argparse.Action) -> str:
 def keys() -> str:
     """Return the bindings of the terminal UI that a configuration file can change, with their
     keys."""
-    modules = [import_module("tui.app"), import_module("tui.viewer")]
-    modules += [module for name, module in sorted(sys.modules.items()) if name.startswith("tui.")]
+    modules = [import_module("entropix_mlx.tui.app"), import_module("entropix_mlx.tui.viewer")]
+    modules += [
+        module
+        for name, module in sorted(sys.modules.items())
+        if name.startswith("entropix_mlx.tui.")
+    ]
     bindings: dict[str, Any] = {}
     for kind in [kind for module in modules for kind in vars(module).values()]:
         for binding in getattr(kind, "BINDINGS", ()) if isinstance(kind, type) else ():

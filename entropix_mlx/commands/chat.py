@@ -139,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
         return run_demo(request)
     configuration = request.configuration
     if configuration.theme is not None or configuration.keys:
-        from tui.app import ChatApp  # slow to import, and needed for little
+        from entropix_mlx.tui.app import ChatApp  # slow to import, and needed for little
 
         ChatApp.check(configuration)  # mistakes are errors also where no screen is shown
     return run_plain(request) if request.plain else run_screen(request)
@@ -147,8 +147,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_demo(request: ChatRequest) -> int:
     output.check_screen("the demo cannot be shown in a pipe")
-    from tui.app import run_chat
-    from tui.terminal import require_full_screen
+    from entropix_mlx.tui.app import run_chat
+    from entropix_mlx.tui.terminal import require_full_screen
 
     from ..backends.recorded import RecordedBackend, demo_recording
 
@@ -159,8 +159,8 @@ def run_demo(request: ChatRequest) -> int:
 
 def run_screen(request: ChatRequest) -> int:
     output.check_screen("add --plain in a pipe")
-    from tui.app import run_chat
-    from tui.terminal import require_full_screen
+    from entropix_mlx.tui.app import run_chat
+    from entropix_mlx.tui.terminal import require_full_screen
 
     from ..chat.store import Store
 

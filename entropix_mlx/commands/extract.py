@@ -91,8 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def review_rows(request: ExtractRequest, rows: Sequence[Row], decisions: Path) -> None:
     """Let a person decide on the unsure fields."""
-    from tui.review import ReviewApp
-    from tui.terminal import require_full_screen
+    from entropix_mlx.tui.review import ReviewApp
+    from entropix_mlx.tui.terminal import require_full_screen
 
     instead = "look at the column unsure instead"
     require_full_screen(instead)

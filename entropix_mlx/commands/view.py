@@ -16,8 +16,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tui.terminal import require_full_screen
-    from tui.viewer import ViewerApp
+    from entropix_mlx.tui.terminal import require_full_screen
+    from entropix_mlx.tui.viewer import ViewerApp
 
     require_full_screen(INSTEAD)
     trace = read_trace(arguments.trace)

@@ -128,7 +128,7 @@ def test_the_full_screen_begins_with_the_options(entropix, monkeypatch, tiny_fol
     code, _, err = entropix(*asked)
     assert (code, "--plain" in err) == (2, True), "there is no terminal"
     begun = []
-    monkeypatch.setattr("tui.app.run_chat", lambda *given: begun.append(given) or 0)
+    monkeypatch.setattr("entropix_mlx.tui.app.run_chat", lambda *given: begun.append(given) or 0)
     monkeypatch.setattr("sys.stdin", Terminal())
     monkeypatch.setattr("sys.stdout", Terminal())
     assert entropix(*asked, "--no-save", "--trace", tmp_path / "traces")[0] == 0

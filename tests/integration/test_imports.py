@@ -16,7 +16,8 @@ import pytest
 from entropix_mlx.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("entropix_mlx", "tui")
+PACKAGE = "entropix_mlx"
+TUI = ROOT / "tui"  # which is entropix_mlx.tui
 CORE = (
     "answer", "api", "chat", "checkpoints", "conversion", "distributed", "engine", "models",
     "notes", "profiles", "samplers", "tools", "traces",
@@ -29,16 +30,22 @@ MLX_FREE_MODULES = (
     "samplers.registry",
 )  # fmt: skip
 HEAVY = {"mlx", "mlx_lm", "transformers"}
-CONSUMERS = {"entropix_mlx.commands", "entropix_mlx.lab", "entropix_mlx.server", "tui"}
+CONSUMERS = {"entropix_mlx.commands", "entropix_mlx.lab", "entropix_mlx.server", "entropix_mlx.tui"}
 """Packages that use the core. Only the command line imports the others."""
 
 
 def name_of(file):
-    parts = file.relative_to(ROOT).with_suffix("").parts
+    root = TUI.parent if file.is_relative_to(TUI) else ROOT / PACKAGE
+    parts = (PACKAGE, *file.relative_to(root).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-FILES = {name_of(f): f for top in PACKAGES for f in sorted((ROOT / top).rglob("*.py"))}
+FILES = {
+    name_of(file): file
+    for top in (ROOT / PACKAGE, TUI)
+    for file in sorted(top.rglob("*.py"))
+    if not file.is_relative_to(ROOT / PACKAGE / "tui")
+}
 TREES = {name: ast.parse(file.read_text("utf-8")) for name, file in FILES.items()}
 
 
@@ -55,15 +62,14 @@ def imports(module):
             names = [name if name in FILES else base for name in named]
         else:
             continue
-        yield from (name for name in names if name.split(".")[0] in PACKAGES)
+        yield from (name for name in names if name.split(".")[0] == PACKAGE)
 
 
 def package_of(module):
     """Return the package of a module; the root's modules and entry points stand for themselves."""
     if module.endswith("__main__"):
         return module
-    depth = 1 if module.startswith("tui") else 2
-    return ".".join(module.split(".")[:depth])
+    return ".".join(module.split(".")[:2])
 
 
 def packages():
@@ -103,7 +109,7 @@ def mlx_free():
     named = {"root": [m for m, f in FILES.items() if f.parent == ROOT / "entropix_mlx"]}
     named |= {p: [m for m in FILES if m.startswith(f"entropix_mlx.{p}.")] for p in MLX_FREE}
     named["modules"] = [f"entropix_mlx.{module}" for module in MLX_FREE_MODULES]
-    named["tui"] = [m for m in FILES if m.startswith("tui")]
+    named["tui"] = [m for m in FILES if m.startswith("entropix_mlx.tui")]
     return named
 
 
@@ -118,7 +124,7 @@ def test_only_the_terminal_ui_imports_textual():
         f"entropix_mlx.{name}." for name in (*CORE, "backends", "commands", "lab", "server")
     )
     modules = [module for module in FILES if module.startswith(names)]
-    assert not {"textual", "tui"} & set.union(*loaded_by(modules).values())
+    assert "textual" not in set.union(*loaded_by(modules).values())
 
 
 def test_a_subcommand_is_imported_when_it_is_asked_for():

@@ -121,6 +121,6 @@ def test_the_thread_of_the_terminal_ui(url):
 @pytest.mark.parametrize("more", [["--ask"], ["--trace", "x"], ["--plain"], ["--model", "x"]])
 def test_options_that_do_not_go_with_a_server(more, capsys, monkeypatch):
     monkeypatch.setattr("entropix_mlx.commands.shared.output.check_screen", lambda hint: None)
-    monkeypatch.setattr("tui.terminal.require_full_screen", lambda hint: None)
+    monkeypatch.setattr("entropix_mlx.tui.terminal.require_full_screen", lambda hint: None)
     assert cli.main(["chat", "--server", "http://127.0.0.1:9", *more]) == 2
     assert "--server" in capsys.readouterr().err

@@ -17,13 +17,13 @@ from entropix_mlx import Settings
 from entropix_mlx.backends.local import LocalBackend
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.step import Step
+from entropix_mlx.tui.app import ChatApp
+from entropix_mlx.tui.composer.status import State
+from entropix_mlx.tui.screens.dialogs import LongTextDialog, TextDialog
+from entropix_mlx.tui.transcript.answer import TokenBlock
+from entropix_mlx.tui.viewer import ViewerApp
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tests.steps import make_step, make_trace
-from tui.app import ChatApp
-from tui.composer.status import State
-from tui.screens.dialogs import LongTextDialog, TextDialog
-from tui.transcript.answer import TokenBlock
-from tui.viewer import ViewerApp
 
 QUIET_ROUNDS = 5
 """Rounds of the event loop without a message, after which nothing more is on its way."""

@@ -10,6 +10,10 @@ from entropix_mlx.answer.interventions import forks
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.palette import printable
 from entropix_mlx.step import ChosenBy, Origin
+from entropix_mlx.tui.composer.status import State
+from entropix_mlx.tui.screens.dialogs import AskDialog
+from entropix_mlx.tui.screens.help import HelpScreen
+from entropix_mlx.tui.transcript.answer import TokenBlock
 from tests.answer.test_forks import always_branch
 from tests.tui.conftest import (
     answers,
@@ -28,10 +32,6 @@ from tests.tui.conftest import (
     turns,
     until,
 )
-from tui.composer.status import State
-from tui.screens.dialogs import AskDialog
-from tui.screens.help import HelpScreen
-from tui.transcript.answer import TokenBlock
 
 
 async def test_a_conversation_and_its_context(make_chat, tmp_path):

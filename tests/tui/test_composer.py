@@ -3,6 +3,10 @@
 import pytest
 from textual import events
 
+from entropix_mlx.tui.gauges.lines import Compact
+from entropix_mlx.tui.help_text import QUESTIONS, Welcome
+from entropix_mlx.tui.inspector.why import INSIDE, OUTSIDE
+from entropix_mlx.tui.transcript.transcript import ForwardsTyping
 from tests.tui.conftest import (
     answers,
     ask,
@@ -15,10 +19,6 @@ from tests.tui.conftest import (
     turns,
     until,
 )
-from tui.gauges.lines import Compact
-from tui.help_text import QUESTIONS, Welcome
-from tui.inspector.why import INSIDE, OUTSIDE
-from tui.transcript.transcript import ForwardsTyping
 
 SENTENCE = "find a fancy name for my tiny cat [or two]"
 """It begins with a key, holds all of them, and would fork the answer with each f."""

@@ -12,6 +12,11 @@ from entropix_mlx.backends.events import DuelBegan, DuelForkGrew, DuelStepsArriv
 from entropix_mlx.chat.session import Context
 from entropix_mlx.engine import forward
 from entropix_mlx.traces.trace import Header, read_trace
+from entropix_mlx.tui.gauges.gauges import ForkRace
+from entropix_mlx.tui.gauges.lines import Strip
+from entropix_mlx.tui.keys import KeyBar
+from entropix_mlx.tui.screens.duel import DuelScreen
+from entropix_mlx.tui.transcript.answer import AnswerView
 from tests.steps import make_step, make_steps
 from tests.tui.conftest import (
     ask,
@@ -24,11 +29,6 @@ from tests.tui.conftest import (
     turns,
     until,
 )
-from tui.gauges.gauges import ForkRace
-from tui.gauges.lines import Strip
-from tui.keys import KeyBar
-from tui.screens.duel import DuelScreen
-from tui.transcript.answer import AnswerView
 
 LEFT = [make_step(n, f" w{n}") for n in range(6)]
 RIGHT = [*LEFT[:4], make_step(4, " other", token=7), make_step(5, " end", token=8)]

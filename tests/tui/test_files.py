@@ -12,6 +12,9 @@ from entropix_mlx.chat.store import Store
 from entropix_mlx.checkpoints.inventory import LocalModel
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.traces.trace import TraceFolder, read_trace
+from entropix_mlx.tui.composer.status import State
+from entropix_mlx.tui.screens.dialogs import ConfirmDialog
+from entropix_mlx.tui.screens.pickers import ChatList, ModelPicker
 from tests.conftest import make_tiny_model
 from tests.tui.conftest import (
     ask,
@@ -27,9 +30,6 @@ from tests.tui.conftest import (
     turns,
     until,
 )
-from tui.composer.status import State
-from tui.screens.dialogs import ConfirmDialog
-from tui.screens.pickers import ChatList, ModelPicker
 
 
 @pytest.fixture

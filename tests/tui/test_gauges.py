@@ -14,16 +14,16 @@ from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Origin, Strategy
+from entropix_mlx.tui.drawing import DIM, bar, scales
+from entropix_mlx.tui.gauges import gauges
+from entropix_mlx.tui.gauges.drawn import Drawn, lines_of
+from entropix_mlx.tui.gauges.gauges import LiveValues, draw_race
+from entropix_mlx.tui.gauges.lines import Cells, draw_compact, draw_strip
+from entropix_mlx.tui.gauges.plane import NAMES, Background, Cloud, Map, draw_plane, regions
+from entropix_mlx.tui.help_text import MEANINGS, SHORT_NAMES, TOO_WIDE, words
+from entropix_mlx.tui.styles import COLOURS, STYLES
 from tests.steps import make_step, make_steps
 from tests.tui.conftest import make_viewer, racing, running, until
-from tui.drawing import DIM, bar, scales
-from tui.gauges import gauges
-from tui.gauges.drawn import Drawn, lines_of
-from tui.gauges.gauges import LiveValues, draw_race
-from tui.gauges.lines import Cells, draw_compact, draw_strip
-from tui.gauges.plane import NAMES, Background, Cloud, Map, draw_plane, regions
-from tui.help_text import MEANINGS, SHORT_NAMES, TOO_WIDE, words
-from tui.styles import COLOURS, STYLES
 
 REFERENCE = Profile.load()
 DEMO = demo_profile()

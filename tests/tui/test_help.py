@@ -10,13 +10,13 @@ from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.palette import SWATCHES
 from entropix_mlx.step import Strategy
+from entropix_mlx.tui.help_text import MEANINGS, conditions, measurements, strategies
+from entropix_mlx.tui.keys import KeyBar, spelled
+from entropix_mlx.tui.screens.duel import DuelScreen
+from entropix_mlx.tui.screens.help import HelpScreen
+from entropix_mlx.tui.viewer import ViewerApp
 from tests.steps import make_trace
 from tests.tui.conftest import ask, idle, make_viewer, notices, running, until
-from tui.help_text import MEANINGS, conditions, measurements, strategies
-from tui.keys import KeyBar, spelled
-from tui.screens.duel import DuelScreen
-from tui.screens.help import HelpScreen
-from tui.viewer import ViewerApp
 
 DEMO = demo_profile()
 

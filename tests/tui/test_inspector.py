@@ -10,11 +10,16 @@ from entropix_mlx.palette import printable
 from entropix_mlx.step import Origin, Strategy
 from entropix_mlx.summary import Summary
 from entropix_mlx.traces.explain import explain
+from entropix_mlx.tui.inspector.inspector import (
+    draw_alternatives,
+    draw_branches,
+    draw_decision,
+    token_text,
+)
+from entropix_mlx.tui.inspector.why import draw_ending, draw_leader, draw_why
+from entropix_mlx.tui.viewer import ViewerApp
 from tests.steps import make_step, make_steps, make_trace
 from tests.tui.conftest import ask, make_viewer, ready, running, send, shown_steps, until
-from tui.inspector.inspector import draw_alternatives, draw_branches, draw_decision, token_text
-from tui.inspector.why import draw_ending, draw_leader, draw_why
-from tui.viewer import ViewerApp
 
 REFERENCE = Profile.load()
 

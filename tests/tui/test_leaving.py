@@ -7,8 +7,8 @@ import pytest
 
 from entropix_mlx import Session, Settings
 from entropix_mlx.backends.local import LocalBackend
+from entropix_mlx.tui.app import ChatApp, run_chat
 from tests.tui.conftest import drive, gated, generating, idle, load_tiny, running
-from tui.app import ChatApp, run_chat
 
 
 @pytest.mark.parametrize("quitting", ["ctrl+q", ""])

@@ -6,7 +6,7 @@ from pytest_textual_snapshot import normalize_svg
 from textual._doc import take_svg_screenshot
 
 from entropix_mlx.traces.trace import read_trace
-from tui.viewer import ViewerApp
+from entropix_mlx.tui.viewer import ViewerApp
 
 PICTURE = Path(__file__).parents[2] / "docs" / "screenshot.svg"
 RECORDED = Path(__file__).parents[1] / "data" / "readme.jsonl"

@@ -5,7 +5,7 @@ from textual.widgets import DataTable, Input
 
 from entropix_mlx.extraction.review import Review, read_decisions
 from entropix_mlx.extraction.rows import Row
-from tui.review import ReviewApp
+from entropix_mlx.tui.review import ReviewApp
 
 ROWS = [
     Row("a.txt", {"name": "Ann", "paid": True}, {"name": 0.3, "paid": 0.2}, ("name", "paid")),

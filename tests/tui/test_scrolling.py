@@ -2,8 +2,8 @@
 
 import pytest
 
+from entropix_mlx.tui.transcript.transcript import Newest
 from tests.tui.conftest import ask, idle, running, send, until
-from tui.transcript.transcript import Newest
 
 
 @pytest.mark.parametrize("size", [(40, 12), (80, 24)], ids=str)

@@ -6,9 +6,9 @@ import pytest
 from textual.widgets._toast import Toast
 
 from entropix_mlx import Profile, Settings
+from entropix_mlx.tui.gauges.drawn import Drawn
+from entropix_mlx.tui.screens.tuning.tune import TuneScreen
 from tests.tui.conftest import ask, idle, make_viewer, running, until
-from tui.gauges.drawn import Drawn
-from tui.screens.tuning.tune import TuneScreen
 
 SIZES = list(itertools.product((20, 40, 46, 79, 80, 100, 200), (5, 24, 60)))
 

@@ -7,10 +7,10 @@ import pytest
 
 from entropix_mlx import Profile, Settings
 from entropix_mlx.backends.events import DuelStepsArrived, UserMessage
+from entropix_mlx.tui.screens.duel import DuelScreen
+from entropix_mlx.tui.screens.tuning.tune import TuneScreen
 from tests.steps import make_step, make_steps
 from tests.tui.conftest import make_viewer
-from tui.screens.duel import DuelScreen
-from tui.screens.tuning.tune import TuneScreen
 
 TO_A_FORK = ["home", *["right"] * 14]
 

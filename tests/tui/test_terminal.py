@@ -16,7 +16,7 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.errors import PromptError
-from tui.terminal import require_full_screen
+from entropix_mlx.tui.terminal import require_full_screen
 
 
 class Terminal(io.TextIOWrapper):

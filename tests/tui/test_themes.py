@@ -7,11 +7,11 @@ from textual.widget import Widget
 
 from entropix_mlx.palette import SWATCHES
 from entropix_mlx.step import Strategy
+from entropix_mlx.tui.containers import Blank
+from entropix_mlx.tui.styles import readable
+from entropix_mlx.tui.transcript.answer import TokenBlock
 from tests.steps import make_step
 from tests.tui.conftest import make_viewer, running
-from tui.containers import Blank
-from tui.styles import readable
-from tui.transcript.answer import TokenBlock
 
 THEMES = [name for name in BUILTIN_THEMES if not name.endswith("-ansi")]
 """The colours of the others are the terminal's own."""

@@ -10,6 +10,12 @@ from entropix_mlx import Profile
 from entropix_mlx.chat.finding import Match, search
 from entropix_mlx.palette import printable
 from entropix_mlx.step import Origin, Strategy
+from entropix_mlx.tui.app import code_blocks
+from entropix_mlx.tui.keys import KeyBar
+from entropix_mlx.tui.screens.find import FindBar
+from entropix_mlx.tui.styles import marked
+from entropix_mlx.tui.transcript.answer import TokenBlock
+from entropix_mlx.tui.viewer import ViewerApp
 from tests.steps import AWKWARD, make_step, make_steps
 from tests.tui.conftest import (
     idle,
@@ -23,12 +29,6 @@ from tests.tui.conftest import (
     turns,
     until,
 )
-from tui.app import code_blocks
-from tui.keys import KeyBar
-from tui.screens.find import FindBar
-from tui.styles import marked
-from tui.transcript.answer import TokenBlock
-from tui.viewer import ViewerApp
 
 
 async def test_tokens_are_text_and_never_markup():

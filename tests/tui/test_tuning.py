@@ -10,6 +10,11 @@ from textual.widgets import Checkbox, Input, Label, Select
 from entropix_mlx import Profile, Settings
 from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.profiles.tree import table
+from entropix_mlx.tui.gauges.plane import MARGIN_LEFT, Map
+from entropix_mlx.tui.screens.options import OptionsDialog
+from entropix_mlx.tui.screens.tuning.sliders import THRESHOLDS, Headings, Slider
+from entropix_mlx.tui.screens.tuning.tune import TuneScreen
+from entropix_mlx.tui.screens.tuning.tuning_plane import TuningPlane, thresholds_at
 from tests.tui.conftest import (
     answers,
     ask,
@@ -23,11 +28,6 @@ from tests.tui.conftest import (
     turns,
     until,
 )
-from tui.gauges.plane import MARGIN_LEFT, Map
-from tui.screens.options import OptionsDialog
-from tui.screens.tuning.sliders import THRESHOLDS, Headings, Slider
-from tui.screens.tuning.tune import TuneScreen
-from tui.screens.tuning.tuning_plane import TuningPlane, thresholds_at
 
 DEMO = demo_profile()
 

@@ -1,8 +1,8 @@
 """A trace that is played: steps come at their times, or faster, and the gauges follow."""
 
+from entropix_mlx.tui.viewer import SPEEDS, Replay
 from tests.steps import make_step, make_steps
 from tests.tui.conftest import make_viewer, running, until
-from tui.viewer import SPEEDS, Replay
 
 STEPS = [make_step(n, f" w{n}", time=5.0 + n) for n in range(10)]
 

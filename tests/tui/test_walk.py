@@ -14,14 +14,14 @@ from textual.pilot import OutOfBounds
 from entropix_mlx.backends.recorded import RecordedBackend, Recording, demo_recording
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.settings import Settings
+from entropix_mlx.tui.app import ChatApp
+from entropix_mlx.tui.base import WorkspaceApp
+from entropix_mlx.tui.composer.composer import Composer
+from entropix_mlx.tui.composer.status import State
+from entropix_mlx.tui.transcript.transcript import Transcript
+from entropix_mlx.tui.workspace import Workspace
 from tests.steps import make_steps
 from tests.tui.conftest import idle, ready, running, until
-from tui.app import ChatApp
-from tui.base import WorkspaceApp
-from tui.composer.composer import Composer
-from tui.composer.status import State
-from tui.transcript.transcript import Transcript
-from tui.workspace import Workspace
 
 ENDING = {"app.quit", "app.palette"}
 KEYS = [
