@@ -311,3 +311,16 @@ async def test_only_lines_that_change_are_drawn_again(monkeypatch):
         drawn.draw_content(Content("one\n2\nthree"))
         ((region,), how), *others = refreshed
         assert (region.y, region.height, how, others) == (1, 1, {}, [])
+
+
+def test_strain_has_a_bar_where_there_is_a_constraint_only():
+    steps = [make_step(0, "x", strain=3.0), make_step(1, "y", strain=5.0)]
+    live = LiveValues()
+    assert live.strain is None
+    live.add(steps)
+    assert live.strain == 5.0
+    assert LiveValues(steps).strain == 4.0
+    assert LiveValues(make_steps()).strain is None
+    heading, drawn = gauges.draw_strain(5.0, RED, 40).plain.split("\n")
+    assert (heading[:6], heading[-9:]) == ("strain", "5.00 bits")
+    assert drawn.count("█") == 20

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -36,6 +37,8 @@ MEANING = 1 + max(map(len, SHORT_NAMES.values()))
 NUMBERS, SHORTEST = 9, 3
 """Cells of a count with its share, and of a bar at least."""
 BAR_WIDTH = 6
+MOST_STRAIN = 10.0
+"""Bits at the end of the bar: the constraint forbids what the model is 99.9 % sure of."""
 TEXT_INDENT = BAR_WIDTH + 10
 """Cells before the text of a branch."""
 
@@ -50,6 +53,7 @@ class LiveValues:
         self.counts: Counter[Strategy] = Counter()
         """Tokens by strategy."""
         self._sums: Counter[str] = Counter()
+        self._strains: list[float] = []
         self.add(steps)
         self.step = None
 
@@ -57,6 +61,8 @@ class LiveValues:
         for step in steps:
             self.counts[step.strategy] += 1
             self._sums.update(step.metrics._asdict())
+            if step.strain is not None:
+                self._strains.append(step.strain)
             self.step = step
 
     @property
@@ -69,6 +75,13 @@ class LiveValues:
         if self.step is not None:
             return self.step.metrics._asdict()
         return {name: total / self.tokens for name, total in self._sums.items()}
+
+    @property
+    def strain(self) -> float | None:
+        """Bits; None where no constraint was put on the answer."""
+        if not self._strains:
+            return None
+        return self._strains[-1] if self.step is not None else fmean(self._strains)
 
     @property
     def style(self) -> Style:
@@ -123,6 +136,8 @@ class Gauges(Blank, VerticalScroll):
         ended = live.tokens and live.step is None
         title = f"averages over {live.tokens} tokens" if ended else ""
         bars = draw_bars(values, style, self._profile, width, title)
+        if live.strain is not None:
+            bars += Content("\n") + draw_strain(live.strain, style, width)
         if self._fork is not None:
             bars = in_place_of(bars, draw_race(self._fork, width))
         counts = draw_counts(live.counts, width, self.has_thresholds, self._profile)
@@ -174,6 +189,14 @@ def draw_bars(
             threshold_line(profile, name, width),
         ]
     return Content("\n").join(lines)
+
+
+def draw_strain(strain: float, style: Style, width: int) -> Content:
+    """Return how much a constraint changes, as a bar."""
+    label, number = "strain", f"{strain:.2f} bits"
+    gap = " " * (width - len(label) - len(number))
+    heading = Content.assemble((label, DIM), f"{gap}{number}")
+    return heading + Content("\n") + Content.styled(bar(strain, MOST_STRAIN, width), style)
 
 
 def draw_counts(

@@ -202,6 +202,9 @@ def draw_measurements(step: Step) -> Content:
         f"{'log p':16}{step.logprob:9.4f} nats",
         f"{'position score':16}{step.position_score:9.4f}",
     ]
+    if step.strain is not None:
+        allowed = ", ".join(f"{a.text!r} {math.exp(a.logprob):.0%}" for a in step.allowed)
+        lines += [f"{'strain':16}{step.strain:9.4f} bits", printable(f"allowed: {allowed}")]
     return Content("\n".join(lines))
 
 
