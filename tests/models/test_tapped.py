@@ -179,7 +179,8 @@ def test_a_quantized_cache_is_measured_and_taken_back(byte_tokenizer, monkeypatc
     expected = exact[len(model.attention_heads) - 1 :: len(model.attention_heads)][: len(steps)]
     np.testing.assert_allclose([step.attention_entropy for step in steps], expected, atol=1e-3)
     monkeypatch.undo()
-    profile = Profile.load().replace({"thresholds": {"low_entropy": -1, "branch_max_entropy": 1e9}})
+    thresholds = {"low_entropy": -1, "branch_max_entropy": 1e9}
+    profile = Profile.load().replace({"thresholds": thresholds, "branch": {"max_branches": 8}})
     options = {"seed": 1, "max_tokens": 12, "profile": profile}
     first, second = (
         list(stream_generate(model, byte_tokenizer, PROMPT, pipelined=way, **options))

@@ -60,7 +60,7 @@ def busy_profile(model, tokenizer) -> Profile:
                 "branch_max_margin": 2,
             },
             "think": {"min_gap": 4, "text": " So,", "watch": 3, "loop_length": 0, "place": "word"},
-            "branch": {"depth": 4, "width": 3, "min_gap": 4, "margin": 0.0},
+            "branch": {"max_branches": 8, "depth": 4, "width": 3, "min_gap": 4, "margin": 0.0},
         }
     )
 
@@ -116,7 +116,13 @@ def test_greedy_tokens_are_mlx_lms_and_the_entropy_is_exact(kind, word_tokenizer
     with kernel_calls() as calls:
         steps = list(
             stream_generate(
-                tapped, word_tokenizer, PROMPT, sampler="greedy", max_tokens=TOKENS, pipelined=False
+                tapped,
+                word_tokenizer,
+                PROMPT,
+                sampler="greedy",
+                max_tokens=TOKENS,
+                pipelined=False,
+                speculation="off",
             )
         )
     assert [step.token for step in steps] == greedy_tokens(tapped.inner, TOKENS)
