@@ -134,7 +134,8 @@ def test_texts_take_turns_and_none_stands_twice_in_a_conversation(tiny_model, en
 
     def inserted_first(prompt, seed):
         given = endless.encode(prompt)
-        steps = stream_generate(tiny_model, endless, given, profile=ALWAYS_THINK, seed=seed)
+        options = {"profile": ALWAYS_THINK, "seed": seed, "max_tokens": 90}
+        steps = stream_generate(tiny_model, endless, given, **options)
         said = endless.decode([step.token for step in steps if step.origin is Origin.INSERTED])
         assert all(said.count(text) <= 1 for text in texts)
         return min(texts, key=lambda text: said.find(text) % 1000)

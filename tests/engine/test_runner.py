@@ -254,7 +254,7 @@ def test_the_answers_to_one_request_do_not_hold_back_another(make):
     assert {*order} == {other, *answers}
 
 
-LONG = replace(PLAIN, max_tokens=120)
+LONG = replace(PLAIN, max_tokens=50)
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_calibrate_sets_the_gate(tiny_folder, tmp_path, capsys):
     )
     output = tmp_path / "profile.toml"
     run = ["calibrate", "--model", str(tiny_folder), "--output", str(output)]
-    for given in (["--share", "0.3"], ["--price", "2.5"], []):
+    for given in (["--share", "0.3"], ["--price", "2.5"]):
         assert cli.main([*run, "--answers", str(questions), *given]) == 0
         found = Profile.load(output)
         assert math.isfinite(found.answers.threshold)

@@ -176,8 +176,8 @@ async def test_a_key_shows_what_a_token_was_drawn_from(make_chat):
 
 
 async def test_a_short_answer_has_its_timeline_below(make_chat):
-    app = make_chat(max_tokens=900)
-    async with running(app, (60, 24)) as pilot:
+    app = make_chat(max_tokens=450)
+    async with running(app, (40, 24)) as pilot:
         await send(pilot, "hi")
         timeline = app.workspace.timeline
         await until(pilot, lambda: timeline.size.height > 6 and shown_steps(app) > 5)
