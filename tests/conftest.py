@@ -28,7 +28,7 @@ from entropix_mlx.models.config import LlamaConfig
 from entropix_mlx.models.llama.model import Model
 from entropix_mlx.step import Step
 
-settings.register_profile("entropix", max_examples=40, deadline=None)
+settings.register_profile("entropix", max_examples=25, deadline=None)
 settings.load_profile("entropix")
 
 PROMPT = list(b"The quick brown fox")

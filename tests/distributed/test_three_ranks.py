@@ -44,10 +44,8 @@ UNEVEN = {"vocab_size": 259}
 @pytest.mark.parametrize(
     ("kind", "changes", "packed", "ways"),  # recurrent layers' state takes no guesses back
     [
-        ("gpt_oss", UNEVEN, False, ["forks", "guesses", "batch"]),
         ("qwen3_5", {}, False, ["forks", "thinks", "chat"]),
         ("qwen3_moe", TIED | UNEVEN, False, ["forks", "batch"]),
-        ("iquestloopcoder", TIED, True, ["thinks", "read", "called"]),
         ("deepseek_v3", UNEVEN, True, ["guesses", "read", "called"]),
     ],
 )

@@ -261,12 +261,11 @@ LONG = replace(PLAIN, max_tokens=50)
     ("others", "most"),
     [
         ([("a", 8)], 4),
-        ([("a", 1)] * 8, 4),
         ([("b", 8)], 4),
         ([("b", 1)] * 8, 12),
         ([("b", 1)] * 2 + [("a", 3), ("a", 3)], 4),
     ],
-    ids=["one request", "one client", "its own request", "its own client", "several"],
+    ids=["one request", "its own request", "its own client", "several"],
 )
 def test_a_first_answer_takes_the_place_of_one_that_can_spare_it(
     make, tiny_model, tokenizer, others, most

@@ -150,7 +150,7 @@ def test_generate_says_that_an_answer_is_unsure(tiny_folder, capsys):
 def test_calibrate_sets_the_threshold(tiny_folder, tmp_path, capsys):
     questions = tmp_path / "own.jsonl"
     questions.write_text(
-        "".join(f'{{"question": "{i}", "answer": ".|^$", "rule": "regex"}}\n' for i in range(100))
+        "".join(f'{{"question": "{i}", "answer": ".|^$", "rule": "regex"}}\n' for i in range(80))
     )
     output = tmp_path / "profile.toml"
     run = ["calibrate", "--model", str(tiny_folder), "--output", str(output)]
@@ -169,7 +169,7 @@ def test_calibrate_sets_the_gate(tiny_folder, tmp_path, capsys):
     questions = tmp_path / "own.jsonl"
     questions.write_text(
         "".join(
-            f'{{"question": "{i}", "answer": "[0-9a-m]", "rule": "regex"}}\n' for i in range(24)
+            f'{{"question": "{i}", "answer": "[0-9a-m]", "rule": "regex"}}\n' for i in range(16)
         )
     )
     output = tmp_path / "profile.toml"

@@ -52,11 +52,13 @@ async def test_text_that_was_scrolled_up_stays_while_more_arrives(make_chat):
 
 
 async def test_the_token_under_the_cursor_is_in_sight(make_chat):
-    app = make_chat(max_tokens=200)
+    app = make_chat(max_tokens=260)
     async with running(app, (40, 12)) as pilot:
         await ask(pilot, "hi")
+        transcript = app.workspace.transcript
+        await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y > 0)
         await pilot.press("tab")
         for keys in (["home"], ["end"], ["left"] * 90, ["left"] * 90):
             await pilot.press(*keys)
-            place = app.workspace.transcript.cursor
+            place = transcript.cursor
             await until(pilot, lambda place=place: place in tokens_in_sight(app))

@@ -52,7 +52,7 @@ async def test_empty_grounds_look_as_textual_draws_them():
     async with running(app) as pilot:
         for name in ("textual-dark", "textual-light", "dracula"):
             app.theme = name
-            await pilot.pause(0.3)
+            await pilot.pause(0.1)
             blanks = [w for w in [app.screen, *app.query("*")] if isinstance(w, Blank) and w.size]
             assert len(blanks) >= 6
             for widget in blanks:

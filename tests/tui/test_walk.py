@@ -129,7 +129,7 @@ def actions(source, count):
 async def test_a_random_walk(recording, size):
     app = ChatApp(RecordedBackend(Settings(), recording()))
     async with running(app, size) as pilot:
-        for kind, given in actions(random.Random(f"{SEED}/{size}"), 50 * TIMES):
+        for kind, given in actions(random.Random(f"{SEED}/{size}"), 30 * TIMES):
             if not app.is_running:  # the walk has found the way out
                 break
             if kind == "press":
