@@ -14,8 +14,8 @@ from ..step import Strategy
 from .metrics.logits import Measured
 from .state import Memory, State, Window, WindowAnd
 
-# On the device, a strategy is its index here. Those that may take the likeliest token come first, so
-# that one comparison decides, and no further kernel is needed.
+# On the device, a strategy is its index here. Those that may take the likeliest token come first,
+# so that one comparison decides, and no further kernel is needed.
 STRATEGIES = tuple(dict.fromkeys((Strategy.ARGMAX, Strategy.BRANCH, *Strategy)))
 CODE = {strategy: code for code, strategy in enumerate(STRATEGIES)}
 
