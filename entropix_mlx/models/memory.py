@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import mlx.core as mx
 
 from .base import LanguageModel
+from .device import recommended_memory
 
 CLEAR_EVERY = 256
 """Passes between two releases of MLX's unused buffers."""
@@ -28,17 +29,12 @@ def own_cache_tokens(model: LanguageModel) -> int:
 
 
 def usable_memory() -> int:
-    limit = _recommended()
+    limit = recommended_memory()
     return machine_memory() if limit is None else limit
 
 
 def machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _recommended() -> int | None:
-    limit = mx.device_info().get("max_recommended_working_set_size")
-    return None if limit is None else int(limit)
 
 
 class WiredMemory:
@@ -56,7 +52,7 @@ class WiredMemory:
     @contextlib.contextmanager
     def raised(self) -> Iterator[None]:
         """Keep the limit at what the device recommends; does nothing where there is no Metal."""
-        recommended = _recommended()
+        recommended = recommended_memory()
         if recommended is None:
             yield
             return

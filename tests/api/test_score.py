@@ -61,7 +61,7 @@ def test_all_layers_can_be_measured(tiny_model, byte_tokenizer):
 
 def test_neither_blocks_nor_chunks_change_a_measurement(tiny_model, byte_tokenizer, monkeypatch):
     whole = score(tiny_model, byte_tokenizer, TEXT, seed=0)
-    monkeypatch.setattr("entropix_mlx.api.score.PREFILL_CHUNK", 7)
+    monkeypatch.setattr("entropix_mlx.api.score.prefill_chunk", lambda: 7)
     monkeypatch.setattr("entropix_mlx.api.score.LOGITS_AT_ONCE", 3 * 258)
     monkeypatch.setattr("entropix_mlx.samplers.metrics.attention.RUN_SCORES", 150)
     parts = score(tiny_model, byte_tokenizer, TEXT, seed=0)

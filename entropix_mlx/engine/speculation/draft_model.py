@@ -17,20 +17,18 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ...errors import TokenizerError, UnsupportedModelError
 from ...models.base import LanguageModel
+from ...models.device import prefill_chunk
 from ...models.llama.attention import RowScores
 from ...samplers.base import Sampler
 from ...samplers.draw import uniforms
 from ...samplers.metrics.logits import numbers
 from ...samplers.position import sample
 from ...samplers.registry import make_sampler
-from ...settings import BATCH
+from ...settings import BATCH, draft_length
 from ..cached_text import CachedText
-from .proposer import checked_length
 
 DRAFT_TOKENS = 3
 """Tokens that a draft model proposes for a pass, unless the caller says otherwise."""
-READ_AT_ONCE = 256
-"""Tokens of a text that the draft model reads at once."""
 SPECIAL = ("bos_token", "eos_token", "unk_token")
 """Special tokens in which two tokenizers must be alike."""
 
@@ -54,7 +52,7 @@ class DraftModel:
             SettingsError: so many cannot be proposed.
         """
         self.model = model
-        self.tokens = checked_length(tokens)
+        self.tokens = draft_length(tokens)
         self._tokenizer = tokenizer
         self._idle: list[CachedText] = []
         self._fits: TokenizerWrapper | None = None
@@ -114,8 +112,9 @@ class DraftProposer:
             self._text = self._draft.take(tokens)
         text = self._text
         text.shorten(self._common(text, tokens))
-        for begin in range(len(text.ids), len(tokens) - READ_AT_ONCE, READ_AT_ONCE):
-            chunk = tokens[begin : begin + READ_AT_ONCE]
+        size = prefill_chunk()
+        for begin in range(len(text.ids), len(tokens) - size, size):
+            chunk = tokens[begin : begin + size]
             self._draft.model.prefill(mx.array([chunk]), text.layers)
             mx.eval(text.arrays())
             text.confirm(chunk)
