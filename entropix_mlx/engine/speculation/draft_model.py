@@ -17,7 +17,6 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ...errors import TokenizerError, UnsupportedModelError
 from ...models.base import LanguageModel
-from ...models.device import prefill_chunk
 from ...models.llama.attention import RowScores
 from ...samplers.base import Sampler
 from ...samplers.draw import uniforms
@@ -29,6 +28,8 @@ from ..cached_text import CachedText
 
 DRAFT_TOKENS = 3
 """Tokens that a draft model proposes for a pass, unless the caller says otherwise."""
+READ_AT_ONCE = 256
+"""Tokens of a text that the draft model reads at once; of the last ones it computes all logits."""
 SPECIAL = ("bos_token", "eos_token", "unk_token")
 """Special tokens in which two tokenizers must be alike."""
 
@@ -112,9 +113,8 @@ class DraftProposer:
             self._text = self._draft.take(tokens)
         text = self._text
         text.shorten(self._common(text, tokens))
-        size = prefill_chunk()
-        for begin in range(len(text.ids), len(tokens) - size, size):
-            chunk = tokens[begin : begin + size]
+        for begin in range(len(text.ids), len(tokens) - READ_AT_ONCE, READ_AT_ONCE):
+            chunk = tokens[begin : begin + READ_AT_ONCE]
             self._draft.model.prefill(mx.array([chunk]), text.layers)
             mx.eval(text.arrays())
             text.confirm(chunk)
