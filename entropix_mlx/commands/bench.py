@@ -73,7 +73,8 @@ def _report(model: str, report: BenchReport) -> Iterator[str]:
     machine = report.machine
     yield (
         f"{model} ({report.weights}) on {machine.chip}, {machine.memory / 1e9:.0f} GB,"
-        f" {machine.cores} cores, {machine.system}, {machine.device}, MLX {machine.mlx}, mlx-lm {machine.mlx_lm}"
+        f" {machine.cores} cores, {machine.system}, {machine.device}, MLX {machine.mlx},"
+        f" mlx-lm {machine.mlx_lm}"
     )
     yield f"decoding runs of {report.effort.tokens} tokens; {MADE_UP}"
     yield HOW_TO_READ
