@@ -1,8 +1,8 @@
 """Write the Homebrew formula of a release from its lock.
 
-The lock is what pip would install with the release's wheel (`pip install --dry-run --report`): every
-wheel with its address and its SHA-256. `make formula` makes both; only those that Python 3.13 made on
-a Mac are of use.
+The lock is what pip would install with the release's wheel (`pip install --dry-run --report`):
+every wheel with its address and its SHA-256. `make formula` makes both; only those that Python 3.13
+made on a Mac are of use.
 """
 
 import json

@@ -100,15 +100,6 @@ def test_a_prompt_is_computed_in_long_chunks_between_which_it_can_be_cancelled(b
     assert seen == [0, 2048]
 
 
-def test_the_length_of_chunks_changes_nothing(byte_tokenizer, monkeypatch):
-    model, found = model_of("float32"), []
-    for tokens in (2048, 300):
-        monkeypatch.setattr("entropix_mlx.engine.scheduler.prefill_chunk", lambda n=tokens: n)
-        found += stream_generate(model, byte_tokenizer, PROMPT * 120, max_tokens=1, seed=1)
-    one, other = measured(found)
-    np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.model
 @pytest.mark.slow
 def test_the_demo_model_stays_packed_and_answers(demo_file):
