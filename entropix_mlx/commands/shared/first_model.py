@@ -94,8 +94,8 @@ def located(name: str) -> Path:
     """Return where a model is, as `locate.locate` does; Ctrl-C ends a download at once."""
     from ...checkpoints.locate import locate
 
-    with _stopped_at_once():
-        return locate(name)
+    with _stopped_at_once(), _progress_bar() as on_progress:
+        return locate(name, on_progress)
 
 
 @contextmanager
@@ -121,9 +121,8 @@ def _stopped_at_once() -> Iterator[None]:
 def _progress_bar() -> Iterator[OnProgress]:
     from tqdm import tqdm
 
-    with tqdm(
-        desc="the demo model", unit="B", unit_scale=True, disable=None, leave=False, file=sys.stderr
-    ) as bar:
+    form = {"unit": "B", "unit_scale": True, "leave": False, "disable": None, "delay": 0.1}
+    with tqdm(**form, desc="downloading", file=sys.stderr) as bar:
 
         def show(done: int, total: int) -> None:
             bar.total = total
