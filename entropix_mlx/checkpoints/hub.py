@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 _CONFIG = ("config.json",)
 _SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 _WEIGHTS = ("model*.safetensors",)
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def is_hub_id(text: str) -> bool:
@@ -99,7 +101,9 @@ def _fetch_blobs(repository: str, on_progress: OnProgress) -> None:
     folder = repo_folder_name(repo_id=repository, repo_type="model")
     blobs = Path(constants.HF_HUB_CACHE) / folder / "blobs"
     for file in info.siblings or ():
-        if file.lfs is None or not any(fnmatch(file.rfilename, name) for name in _WEIGHTS):
+        if not any(fnmatch(file.rfilename, name) for name in _WEIGHTS):
+            continue
+        if file.lfs is None or not _DIGEST.fullmatch(file.lfs.sha256):
             continue
         blob = blobs / file.lfs.sha256
         if not blob.exists():

@@ -25,24 +25,24 @@ class ModelOffer:
 
 
 OFFERS = (
-    ModelOffer(DEMO_NAME, DEMO.nbytes, 0, "to see how everything works; fluent, often wrong"),
+    ModelOffer(DEMO_NAME, DEMO.nbytes, 0, "to try everything; often wrong"),
     ModelOffer(
         "mlx-community/Llama-3.2-1B-Instruct-4bit",
         7 * _GB // 10,
         4 * _GB,
-        "short texts and simple questions, at high speed",
+        "simple questions, short texts; fast",
     ),
     ModelOffer(
         "mlx-community/Llama-3.2-3B-Instruct-4bit",
         18 * _GB // 10,
         7 * _GB,
-        "everyday questions, summaries, filling fields",
+        "everyday questions and summaries",
     ),
     ModelOffer(
         "mlx-community/Meta-Llama-3.1-8B-Instruct-4bit",
         45 * _GB // 10,
         15 * _GB,
-        "the best answers of these; on a CPU only for the patient",
+        "the best answers; slow on a CPU",
     ),
 )
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from .. import limits
 
+SYSTEM = Path("/etc/pip.conf")
+
 
 def pip_option(name: str) -> str | None:
     """Return an option as ``index-url``; files that cannot be read count as empty."""
@@ -26,7 +28,7 @@ def pip_option(name: str) -> str | None:
 
 def _files() -> Iterator[Path]:
     """Yield where pip looks, the weakest first."""
-    yield Path("/etc/pip.conf")
+    yield SYSTEM
     with suppress(RuntimeError):  # there is no home folder
         home = Path.home()
         yield home / ".pip/pip.conf"

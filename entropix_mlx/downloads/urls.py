@@ -32,6 +32,7 @@ def open_url(url: str, *, most: int, headers: Mapping[str, str], token: str | No
         OSError: it cannot be opened; that includes all that a server refuses.
         ValueError: it is no such URL.
     """
+    from urllib.error import HTTPError
     from urllib.request import urlopen
 
     parts = urlsplit(url)
@@ -40,7 +41,11 @@ def open_url(url: str, *, most: int, headers: Mapping[str, str], token: str | No
         return limits.open_regular(path / "index.html" if path.is_dir() else path, most)
     if parts.scheme not in ("http", "https"):
         raise ValueError("only https, http and file are read")
-    return urlopen(_request(url, headers, token), timeout=SECONDS, context=_certificates())
+    try:
+        return urlopen(_request(url, headers, token), timeout=SECONDS, context=_certificates())
+    except HTTPError as error:
+        error.close()
+        raise
 
 
 def _request(url: str, headers: Mapping[str, str], token: str | None) -> Request:

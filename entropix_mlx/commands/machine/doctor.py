@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Exits with 1 if something keeps the program from working, else with 0."
 MARKS = {"good": "✓", "advice": "!", "fault": "✗"}
-WIDTH = 14
+WIDTH = 18
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:

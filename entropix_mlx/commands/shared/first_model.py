@@ -56,10 +56,11 @@ def _choose(offers: Sequence[ModelOffer]) -> ModelOffer:
     output.report(
         "no model was named; entropix models lists those that are here, and these can be had:"
     )
-    width = max(len(offer.name) for offer in offers)
-    for number, offer in enumerate(offers, 1):
+    names = [offer.name.rpartition("/")[2] for offer in offers]
+    width = max(map(len, names))
+    for number, (name, offer) in enumerate(zip(names, offers, strict=True), 1):
         size = f"{offer.nbytes / 1e9:.1f} GB"
-        output.report(f"{number:3}  {offer.name:{width}}  {size}  {offer.purpose}")
+        output.report(f"{number}  {name:{width}}  {size}  {offer.purpose}")
     choices = [str(number) for number in range(1, len(offers) + 1)]
     while True:
         output.report(f"which one? 1 to {len(offers)}, Enter for 1, q for none: ", end="")
