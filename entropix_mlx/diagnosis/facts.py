@@ -104,22 +104,22 @@ def collect(check_configuration: Callable[[], Path]) -> Facts:
     try:
         configuration = _from_home(check_configuration())
     except EntropixError as error:
-        configuration_fault = str(error)
+        configuration_fault = _from_home(str(error))
     device, device_fault = None, None
     try:
         device = probe()
     except DeviceError as error:
-        device_fault = str(error)
+        device_fault = _from_home(str(error))
     models: list[ModelFacts] = []
     models_fault = None
     if device is not None:
         try:
             models = list(_models())
         except Exception as error:  # whatever a damaged cache makes a library raise
-            models_fault = first_line(error)
+            models_fault = _from_home(first_line(error))
     return Facts(
         machine=_machine(),
-        python=f"{platform.python_version()}, {_from_home(Path(sys.executable))}",
+        python=f"{platform.python_version()}, {_from_home(sys.executable)}",
         versions=_versions(),
         broken_requirements=list(_broken_requirements()),
         device=device,
@@ -130,7 +130,9 @@ def collect(check_configuration: Callable[[], Path]) -> Facts:
         models_fault=models_fault,
         configuration=configuration,
         configuration_fault=configuration_fault,
-        environment={name: os.environ[name] for name in VARIABLES if name in os.environ},
+        environment={
+            name: _from_home(os.environ[name]) for name in VARIABLES if name in os.environ
+        },
     )
 
 
@@ -138,8 +140,8 @@ def _models() -> Iterator[ModelFacts]:
     from ..checkpoints.inventory import inventory
 
     for model in inventory():
-        name = _from_home(model.path) if model.path.is_file() else model.name
-        yield ModelFacts(name, model.nbytes, model.precision, model.fault)
+        fault = None if model.fault is None else _from_home(model.fault)
+        yield ModelFacts(_from_home(model.name), model.nbytes, model.precision, fault)
 
 
 def _machine() -> MachineFacts:
@@ -235,8 +237,7 @@ def _folders() -> Iterator[FolderFacts]:
         yield FolderFacts(holds, _from_home(path), writable, free)
 
 
-def _from_home(path: Path) -> str:
-    """Return a path as it may be shown to others."""
-    with suppress(RuntimeError, ValueError):
-        return str("~" / path.relative_to(Path.home()))
-    return str(path)
+def _from_home(text: str | Path) -> str:
+    """Return a path, or a text with paths, as it may be shown to others."""
+    home = os.path.expanduser("~")
+    return str(text).replace(home, "~") if len(home) > 1 else str(text)

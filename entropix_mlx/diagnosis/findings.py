@@ -115,7 +115,8 @@ def _blas(device: DeviceFacts) -> Iterator[Finding]:
 
 def _models(facts: Facts) -> Iterator[Finding]:
     if facts.models_fault:
-        yield Finding(Level.FAULT, f"models cannot be listed: {facts.models_fault}")
+        text = f"models cannot be listed: {facts.models_fault}"
+        yield Finding(Level.FAULT, text, "move what is damaged out of the hub's cache")
     runs = [model for model in facts.models if model.fault is None]
     if runs:
         yield Finding(Level.GOOD, f"models that run here: {len(runs)} of {len(facts.models)}")

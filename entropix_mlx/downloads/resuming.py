@@ -86,7 +86,7 @@ def _complete(
             file.truncate(0)
         while done < nbytes:
             report(done, nbytes)
-            chunk = answer.read(min(CHUNK, nbytes - done))
+            chunk = answer.read1(min(CHUNK, nbytes - done))
             if not chunk:
                 raise OSError(f"it ended after {done:,} of {nbytes:,} bytes")
             with writing(target, DownloadError):
