@@ -89,14 +89,16 @@ def _fetch(repository: str, patterns: Sequence[str]) -> Path:
 def _fetch_blobs(repository: str, on_progress: OnProgress) -> None:
     """Have the weights among the blobs of the hub's cache, where its client looks for them.
 
-    The hub states the SHA-256 of a large file, which is also its blob's name.
+    The hub states the SHA-256 of a large file, which is also the name of its blob.
     """
-    from huggingface_hub import HfApi, constants, get_token, hf_hub_url
+    from huggingface_hub import HfApi, constants, hf_hub_url
     from huggingface_hub.file_download import repo_folder_name
 
     try:
         info = HfApi().model_info(repository, files_metadata=True)
     except Exception:  # no network: the cache may have all, which `_fetch` finds out
+        return
+    if info.private or info.gated:  # which needs a token, and the hub's client has it
         return
     folder = repo_folder_name(repo_id=repository, repo_type="model")
     blobs = Path(constants.HF_HUB_CACHE) / folder / "blobs"
@@ -109,6 +111,6 @@ def _fetch_blobs(repository: str, on_progress: OnProgress) -> None:
         if not blob.exists():
             url = hf_hub_url(repository, file.rfilename, revision=info.sha)
             partial = blob.with_name(f"{blob.name}.incomplete")
-            about = (file.lfs.size, file.lfs.sha256, on_progress, get_token())
+            about = (file.lfs.size, file.lfs.sha256, on_progress)
             with downloaded(url, partial, *about), writing(blob, DownloadError):
                 partial.replace(blob)

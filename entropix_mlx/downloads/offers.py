@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .demo_model import DEMO
-
 DEMO_NAME = "demo"
 DOWNLOAD_DEMO = f"entropix models --download {DEMO_NAME}"
-_GB = 10**9
 
 
 @dataclass(frozen=True)
@@ -24,26 +21,15 @@ class ModelOffer:
     purpose: str
 
 
-OFFERS = (
-    ModelOffer(DEMO_NAME, DEMO.nbytes, 0, "to try everything; often wrong"),
-    ModelOffer(
-        "mlx-community/Llama-3.2-1B-Instruct-4bit",
-        7 * _GB // 10,
-        4 * _GB,
-        "simple questions, short texts; fast",
-    ),
-    ModelOffer(
-        "mlx-community/Llama-3.2-3B-Instruct-4bit",
-        18 * _GB // 10,
-        7 * _GB,
-        "everyday questions and summaries",
-    ),
-    ModelOffer(
-        "mlx-community/Meta-Llama-3.1-8B-Instruct-4bit",
-        45 * _GB // 10,
-        15 * _GB,
-        "the best answers; slow on a CPU",
-    ),
+_HUB = "mlx-community"
+OFFERS = tuple(
+    ModelOffer(name, int(nbytes * 1e9), int(memory * 1e9), purpose)
+    for name, nbytes, memory, purpose in (
+        (DEMO_NAME, 0.093, 0, "to try everything; often wrong"),
+        (f"{_HUB}/Llama-3.2-1B-Instruct-4bit", 0.7, 4, "simple questions, short texts; fast"),
+        (f"{_HUB}/Llama-3.2-3B-Instruct-4bit", 1.8, 7, "everyday questions and summaries"),
+        (f"{_HUB}/Meta-Llama-3.1-8B-Instruct-4bit", 4.5, 15, "the best answers; slow on a CPU"),
+    )
 )
 
 

@@ -45,7 +45,7 @@ def alone(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("entropix_mlx.downloads.package_index.PYPI", "http://127.0.0.1:9/simple")
-    monkeypatch.setattr("entropix_mlx.downloads.pip_options.SYSTEM", tmp_path / "pip.conf")
+    monkeypatch.setattr("entropix_mlx.downloads.package_index.PIP_FILES", [])
 
 
 @pytest.fixture
