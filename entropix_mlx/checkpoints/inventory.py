@@ -11,7 +11,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from ..downloads.demo_model import demo_model
-from ..errors import EntropixError, ModelNotFoundError
+from ..errors import EntropixError, ModelNotFoundError, first_line
 from ..models.base import LanguageModel
 from ..models.llama.weight_layout import on_cpu, precision
 from ..models.memory import machine_memory
@@ -46,7 +46,7 @@ def inventory(folders: Iterable[Path] = ()) -> Iterator[LocalModel]:
         folders: each a model folder, or one that holds model folders and .gguf files.
 
     Raises:
-        ModelNotFoundError: one of the folders is neither, or cannot be read.
+        ModelNotFoundError: one of the folders is neither, or it or the cache cannot be read.
     """
     if demo := demo_model():
         yield _describe(str(demo), demo)
@@ -64,6 +64,10 @@ def _cached() -> Iterator[tuple[str, Path]]:
         repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except CacheNotFound:
         return
+    except ValueError as error:
+        raise ModelNotFoundError(
+            f"the hub's cache cannot be listed: {first_line(error)}"
+        ) from error
     for repository in sorted(repositories, key=lambda found: found.repo_id):
         if repository.repo_type == "model" and repository.revisions:
             newest = max(repository.revisions, key=lambda revision: revision.last_modified)

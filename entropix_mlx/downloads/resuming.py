@@ -127,6 +127,8 @@ def _opened(url: str, most: int, headers: dict[str, str]) -> Any:
         request.add_unredirected_header("Authorization", f"Basic {coded}")
     certificates = ssl.create_default_context()
     certificates.load_verify_locations(certifi.where())  # a Python on macOS may know none
+    if own := os.environ.get("PIP_CERT"):
+        certificates.load_verify_locations(own)
     return urlopen(request, timeout=SECONDS, context=certificates)
 
 

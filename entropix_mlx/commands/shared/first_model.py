@@ -122,8 +122,9 @@ def _stopped_at_once() -> Iterator[None]:
 def _progress_bar() -> Iterator[OnProgress]:
     from tqdm import tqdm
 
-    form = {"unit": "B", "unit_scale": True, "leave": False, "disable": None, "delay": 0.1}
-    with tqdm(**form, desc="downloading", file=sys.stderr) as bar:
+    disable = None if output.verbose() else True  # None: where stderr is no terminal
+    form = {"desc": "downloading", "unit": "B", "unit_scale": True, "leave": False, "delay": 0.1}
+    with tqdm(**form, disable=disable, file=sys.stderr) as bar:
 
         def show(done: int, total: int) -> None:
             bar.total = total
