@@ -241,3 +241,17 @@ def test_one_of_several_answers_is_what_the_library_chooses(client, expected):
     assert "answers" not in client.chat(**own).choice["entropix"]
     both = client.chat(**own, answers=2, n=2).json["choices"]
     assert [len(one["entropix"]["answers"]["answers"]) for one in both] == [2, 2]
+
+
+def test_a_loop_ends_an_answer_where_that_is_asked_for(client):
+    tokens = client.server.batcher.tokenizer.encode("the same. ") * 12
+    options = {"forced": tokens, "max_tokens": len(tokens)}
+    for ask in (client.chat, client.complete):
+        choice = ask(**options, loops="stop").choice
+        assert (choice["finish_reason"], choice["entropix"]["stopped"]) == ("stop", "loop")
+        last = ask(**options, loops="stop", stream=True).events[-1]["choices"][0]
+        assert (last["finish_reason"], last["entropix"]["stopped"]) == ("stop", "loop")
+        choice = ask(**options).choice
+        assert (choice["finish_reason"], choice["entropix"]["stopped"]) == ("length", None)
+    choice = client.complete(**options, loops="stop", guided_regex="(?s:.*)").choice
+    assert choice["entropix"]["stopped"] is None, "constrained answers are left alone"

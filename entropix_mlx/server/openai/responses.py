@@ -140,6 +140,7 @@ class Choice:
             "roll_backs": summary.roll_backs,
             "seed": self.settings.seed,
             "stop_string": self._stop_string,
+            "stopped": summary.stopped,
         }
 
     @property

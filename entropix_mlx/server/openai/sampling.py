@@ -7,19 +7,28 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import ProfileError, SamplerError
-from ...profiles.fields import LARGEST_WHOLE, Number, Rule, check_flag, check_text, overlaid, shown
+from ...profiles.fields import (
+    LARGEST_WHOLE,
+    Number,
+    Rule,
+    check_flag,
+    check_text,
+    one_of,
+    overlaid,
+    shown,
+)
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
 from ...profiles.sections import MOST_FORKS
 from ...samplers.registry import find_sampler
-from ...settings import ANSWERS, NO_LIMIT, Settings
+from ...settings import ANSWERS, LOOPS, NO_LIMIT, Settings
 from ..model_info import Limits, ServedModel
 from .body import Body, check_object
 from .errors import RequestError
 
 FIELDS = (
     *parameters(),
-    *("seed", "max_tokens", "max_completion_tokens", "stop"),
+    *("seed", "max_tokens", "max_completion_tokens", "stop", "loops"),
     *("sampler", "profile", "set", "think", "branch", "answers"),
 )
 
@@ -44,6 +53,7 @@ def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) ->
         seed=body.read("seed", SEED, served.settings.seed),
         answers=body.read("answers", ANSWERS, served.settings.answers),
         stop=body.read("stop", _stops(served.limits)) or served.settings.stop,
+        loops=body.read("loops", one_of(*LOOPS), served.settings.loops),
         **given,
     )
 
