@@ -17,8 +17,8 @@ RUN = 4
 """Tokens in a row by which a period is noticed."""
 REPEATED = 64
 """Tokens, from the begin of a loop, after which it is ended if that is more than one period."""
-PATIENCE = 8
-"""How many times as long a loop may be in code, or without a word."""
+IN_CODE, WITHOUT_WORDS = 3, 8
+"""How many times as long such loops may be."""
 
 _WORD = re.compile(r"[^\W\d_]{3}")
 _FENCE = "```"
@@ -66,6 +66,7 @@ class LoopDetector:
 
     def _look(self) -> None:
         self._looked = True
-        is_code = self._decode(self._tokens).count(_FENCE) % 2
-        if is_code or not _WORD.search(self._decode(self._tokens[-2 * self._period :])):
-            self._most *= PATIENCE
+        if not _WORD.search(self._decode(self._tokens[-2 * self._period :])):
+            self._most *= WITHOUT_WORDS
+        elif self._decode(self._tokens).count(_FENCE) % 2:
+            self._most *= IN_CODE

@@ -161,6 +161,12 @@ def board(chance):
     return "```\n" + (". " * 8 + "\n") * 8 + "+---+---+\n" * chance.randint(2, 12) + "```"
 
 
+def flags(chance):
+    size = chance.randint(3, 8)
+    row = "[" + ", ".join(["false"] * size) + "]"
+    return "```json\n[\n" + f"  {row},\n" * size + "]\n```"
+
+
 def rows(chance):
     same = ",".join(chance.choices("0123456789", k=4))
     return "a,b,c,d\n" + "\n".join([same] * chance.randint(2, 20))
@@ -197,7 +203,7 @@ def rule(chance):
 
 FINE = [
     *(song, ballad, laughter, bullets, numbered, counting, days, multiplication, empty_table),
-    *(html_table, matrix, board, rows, code, branches, checks, records, dialogue, rule),
+    *(html_table, matrix, flags, board, rows, code, branches, checks, records, dialogue, rule),
 ]
 
 
