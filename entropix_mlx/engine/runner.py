@@ -35,8 +35,10 @@ from ..answer.answer import Answer
 from ..answer.hooks import Hooks
 from ..answer.interventions.base import Intervention
 from ..answer.interventions.forks import Forks
+from ..answer.interventions.reasoning import ReasoningBudget
 from ..answer.interventions.retrieval import Retrieval
 from ..answer.interventions.thinking import Thinking
+from ..answer.loops import LoopDetector
 from ..answer.writer import Clock, Writer
 from ..errors import ContextLengthError, PromptError
 from ..models.base import LanguageModel
@@ -63,7 +65,9 @@ _NOT_DECIDING: dict[str, Any] = {
     "top_logprobs": 0,
     "speculation": "off",
     "stop": (),
+    "loops": "allow",
     "constraint": None,
+    "thinking_budget": None,
     "answers": 1,
 }
 """Fields of `Settings` that no sampler reads."""
@@ -200,7 +204,9 @@ class Runner:
         before = list(prompt[: len(prompt) - len(answered)])
         clock, limit = Clock(), len(answered) + room
         score = sampler.profile.position_score
-        writer = Writer(self._tokenizer, score, limit, settings.stop, clock, before)
+        ends_loops = settings.loops == "stop" and settings.constraint is None
+        loops = LoopDetector(self._tokenizer.decode) if ends_loops else None
+        writer = Writer(self._tokenizer, score, limit, settings.stop, clock, before, loops)
         interventions = self._interventions(resolved, hooks, before)
         answer = Answer(writer, interventions, context_room=context_room, cancelled=hooks.cancelled)
         answer.resume(answered)
@@ -373,12 +379,15 @@ class Runner:
             stops=resolved.settings.stop,
             asks=hooks.choose is not None,
         )
+        budget = resolved.settings.thinking_budget
+        first = [] if budget is None else [ReasoningBudget(budget, tokenizer, prompt)]
         if resolved.settings.constraint is not None:
-            return [forks]
+            return [*first, forks]
         if hooks.retrieve is None:
-            return [thinking, forks]
+            return [*first, thinking, forks]
         notes = resolved.profile.notes
-        return [Retrieval(notes, tokenizer, hooks.retrieve, forks.due), thinking, forks]
+        retrieval = Retrieval(notes, tokenizer, hooks.retrieve, forks.due)
+        return [*first, retrieval, thinking, forks]
 
     # ── Admission ───────────────────────────────────────────────────────────────────────────────
 
