@@ -36,7 +36,7 @@ from ..profiles.sections import MODE_TEXT, VOTE, AnswersRule, ForkRule
 from ..step import NOT_OF_THE_MODEL, Step
 from ..summary import forward_tokens
 from .short_texts import comparable
-from .tree import Leaf, in_order, leaves_of
+from .tree import TreeLeaf, in_order, leaves_of
 
 SCORE = "lowest_logprob"
 
@@ -56,7 +56,7 @@ class Candidate:
     def __init__(self, number: int, seed: int) -> None:
         self.number = number
         self.seed = seed
-        self.leaf: Leaf | None = None
+        self.leaf: TreeLeaf | None = None
         """Where it begins, if that is inside another answer."""
         self.steps: list[Step] = []
         """All of them, those included that it shares with another answer."""
@@ -68,7 +68,7 @@ class Candidate:
         self._group: list[float] = []
         self._said: str | None = None
 
-    def begin(self, leaf: Leaf, steps: Sequence[Step]) -> None:
+    def begin(self, leaf: TreeLeaf, steps: Sequence[Step]) -> None:
         """Begin inside another answer, whose steps are given."""
         self.leaf, self.shared = leaf, leaf.place
         for step in steps[: leaf.place]:
@@ -85,7 +85,7 @@ class Candidate:
         group = self._with(logprob)
         return min(self.bound, fmean(group)) if len(group) == GROUP else self.bound
 
-    def leaves(self, rule: ForkRule, seed: int) -> Iterator[Leaf]:
+    def leaves(self, rule: ForkRule, seed: int) -> Iterator[TreeLeaf]:
         begun = 0 if self.leaf is None else self.leaf.place + 1
         return leaves_of(self.number, self.steps, begun, rule, seed)
 
@@ -274,8 +274,10 @@ class AnswerSelection:
     def _settled(self) -> bool:
         votes = sorted(map(len, self._votes()), reverse=True)
         first, second = (*votes, 0, 0)[:2]
-        running = sum(not candidate.ended for candidate in self.candidates)
-        return first > second + running or leads(first, second) >= self._rule.posterior
+        coming = sum(not candidate.ended for candidate in self.candidates)
+        if self._forks is not None:
+            coming += self._most - len(self.candidates)
+        return first > second + coming or leads(first, second) >= self._rule.posterior
 
     def _votes(self) -> list[list[Candidate]]:
         """Return the complete answers in groups that say the same; silence has no vote."""

@@ -19,7 +19,7 @@ from ..step import NOT_OF_THE_MODEL, Step
 from .interventions.forks import chance
 
 
-class Leaf(NamedTuple):
+class TreeLeaf(NamedTuple):
     """Another token at a place of an answer."""
 
     answer: int
@@ -36,7 +36,7 @@ class Leaf(NamedTuple):
 
 def leaves_of(
     number: int, steps: Sequence[Step], begun: int, rule: ForkRule, seed: int
-) -> Iterator[Leaf]:
+) -> Iterator[TreeLeaf]:
     """Yield the leaves of an answer, place by place, the most probable of each place first.
 
     Args:
@@ -55,11 +55,11 @@ def leaves_of(
             for other in (step.allowed or step.top_logprobs)[: rule.width_at(step.entropy)]:
                 if other.token != step.token:
                     given = other.logprob - removed
-                    yield Leaf(number, step.index, other.token, given, path + other.logprob)
+                    yield TreeLeaf(number, step.index, other.token, given, path + other.logprob)
         path += step.allowed_logprob
 
 
-def in_order(leaves: Iterable[Leaf], rule: ForkRule) -> list[Leaf]:
+def in_order(leaves: Iterable[TreeLeaf], rule: ForkRule) -> list[TreeLeaf]:
     """Return leaves in the order in which answers begin: with the mode `MODE_ANSWERS`, from left to
     right; otherwise, the most probable first (arXiv 2604.20500)."""
     if rule.mode == MODE_ANSWERS:
