@@ -150,6 +150,7 @@ class RemoteSession(ChatSession):
             "max_tokens": settings.max_tokens,
             "stop": settings.stop,
             "loops": settings.loops,
+            "thinking_budget": settings.thinking_budget,
             "prefix": [step.token for step in reply.steps],
             "forced": list(forced),
             **{name: value for name, value in given.items() if value is not None},

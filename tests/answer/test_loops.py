@@ -117,6 +117,8 @@ FINE = {
     "days": each("Day {n}: {same}."),
     "numbered": each("{n}. Step {n}: {new}"),
     "counting": each("{n}, "),
+    "blanks": each("{n}. Name: ____ Date: ____"),
+    "rota": lambda chance: "".join(f"{n}. {WORDS[n % 7]}\n" for n in range(chance.randint(20, 90))),
     "products": each("| 7 x {n} | {n}0 |"),
     "getters": each("    def get_{new}(self):\n        return self._{new}\n"),
     "branches": each("    elif key == '{new}':\n        return {n}"),
@@ -142,9 +144,17 @@ def test_no_answer_that_is_fine_is_ended(kind):
 def test_a_loop_is_ended_within_eighty_tokens(period, before, seed):
     """Whatever stands before it; and the period may repeat tokens itself."""
     chance = random.Random(seed)
-    same, text = (" ".join(chance.choices(WORDS, k=k)) for k in (period, before))
+    words = [word for word in WORDS if len(word) > 2]  # shorter ones are granted more
+    same, text = (" ".join(chance.choices(words, k=k)) for k in (period, before))
     found = loop_at(f"{text} " + f"{same} " * 90)
     assert before < found <= before + period + 80
+
+
+def test_a_sentence_that_is_every_item_of_a_list_is_a_loop():
+    items = [f"{n}. The keeper counts the ships of the harbour.\n" for n in range(1, 40)]
+    found = loop_at("".join(items))
+    assert found is not None
+    assert found < len(TOKEN.findall(items[0])) + 100
 
 
 def test_signs_and_code_may_be_repeated_longer_but_not_for_ever():
