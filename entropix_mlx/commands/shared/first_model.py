@@ -109,9 +109,9 @@ def _stopped_at_once() -> Iterator[None]:
         output.report(f"\n{STOPPED}")
         output.leave(output.INTERRUPTED)
 
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or not in_main_thread:
-        yield  # whoever started this ignores interrupts or has a use for them; a server loads aside
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not ours or threading.current_thread() is not threading.main_thread():
+        yield  # whoever started this ignores interrupts, or ends the process itself
         return
     signal.signal(signal.SIGINT, stop)
     try:
