@@ -25,7 +25,7 @@ from ...profiles.sections import MOST_FORKS
 from ...profiles.selection import AUTO
 from ...records import parse_json, parse_toml
 from ...samplers.registry import SAMPLERS
-from ...settings import ATTENTION_LAYERS, BATCH, Settings, draft_length
+from ...settings import ATTENTION_LAYERS, BATCH, LOOPS, Settings, draft_length
 
 if TYPE_CHECKING:
     from ..ranks.shares import Ranks
@@ -187,7 +187,7 @@ def samplers() -> str:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    which = "folder, .gguf file or hub id (default: the demo model, if installed)"
+    which = "folder, .gguf file or hub id (default: the demo model, if downloaded)"
     add("--model", type=nonempty, help=which)
     add(
         "--dequantize",
@@ -217,6 +217,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add("--kv-group-size", type=int, default=64, metavar="N", help=size)
     start = "once it holds N tokens (default: 5000)"
     add("--quantized-kv-start", type=int, default=5000, metavar="N", help=start)
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    what = "where no model is named and none is here, download the demo model without asking"
+    parser.add_argument("--yes", action="store_true", help=what)
 
 
 def add_draft_model(parser: argparse.ArgumentParser) -> None:
@@ -269,6 +274,8 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     add("--max-tokens", "-m", type=token_count, default=Settings.max_tokens, metavar="N", help=most)
     before = "end an answer before this text; may be repeated"
     add("--stop", action="append", default=[], metavar="TEXT", help=before)
+    add_loops(parser)
+    add_thinking_budget(parser)
     add_profile(parser)
     for name, parameter in parameters().items():
         option = "--temp" if name == "temperature" else f"--{name.replace('_', '-')}"
@@ -292,6 +299,16 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         metavar="auto|off|N",
         help="propose N tokens at a time where the text repeats itself (default: auto)",
     )
+
+
+def add_loops(parser: argparse.ArgumentParser, default: str = Settings.loops) -> None:
+    what = "stop: end an answer that only repeats itself (default: %(default)s)"
+    parser.add_argument("--loops", choices=LOOPS, default=default, help=what)
+
+
+def add_thinking_budget(parser: argparse.ArgumentParser) -> None:
+    most = "tokens of reasoning, before its end tag is put in (default: no limit)"
+    parser.add_argument("--thinking-budget", type=count, metavar="N", help=most)
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:
