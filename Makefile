@@ -81,8 +81,7 @@ check-wheel: $(VENV)/.run
 	$(BIN)/python -m venv build/clean
 	build/clean/bin/python -m pip install --quiet dist/*.whl
 	cd build/clean && bin/python ../../packaging/check_wheel.py ../../dist/*.whl
-	build/clean/bin/entropix generate --prompt "What is the capital of France?" --max-tokens 8 --model \
-	    "$$($(BIN)/python -c 'from entropix_mlx.checkpoints.locate import demo_model as d; print(d())')"
+	build/clean/bin/entropix generate --yes --prompt "What is the capital of France?" --max-tokens 8
 
 release-notes:
 	@python3 packaging/changelog.py "$(TAG)"
