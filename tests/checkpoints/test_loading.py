@@ -110,7 +110,7 @@ def test_a_format_is_recognised_by_names_alone(tmp_path, names, opener):
 def test_weights_are_downloaded_last(tiny_folder, monkeypatch):
     asked = []
 
-    def fetch(_, allow_patterns):
+    def fetch(_, allow_patterns, local_files_only):
         asked.append(allow_patterns)
         return str(tiny_folder)
 
