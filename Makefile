@@ -6,6 +6,12 @@
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
 # make docs             write the generated tables of the documentation (make docs-check: are they current?)
+# make gpu              prove that MLX computes on a GPU here
+# make as-gpu           run the tests of what a GPU does otherwise: compiled, in half precision, packed
+# make newest           bring the dependencies to their newest versions
+# make wheel            build the package into dist/; make check-wheel installs and runs it
+# make release-notes TAG=v0.1.0   print what a release brings; make formula writes Homebrew's formula
+# make demo             record the README's animated picture
 # make evidence         run all of studies/, into evidence/ (many hours; goes on after a stop)
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
@@ -19,6 +25,7 @@ CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .PHONY: run chat serve test quick fuzz lint docs docs-check evidence format clean
+.PHONY: gpu as-gpu newest wheel check-wheel release-notes formula demo
 .DEFAULT_GOAL := test
 
 # Under another name, since make would expand the dollar signs of one given on its command line.
@@ -52,6 +59,41 @@ docs: $(VENV)/.dev
 
 docs-check: $(VENV)/.dev
 	$(BIN)/python -m docs.generate --check
+
+gpu: $(VENV)/.run
+	$(BIN)/python .ci/gpu.py
+
+# In one process: MLX compiles for the CPU into files that two would write at once.
+as-gpu: $(VENV)/.dev
+	ENTROPIX_COMPILE=1 $(BIN)/python -m pytest -m as_gpu $(ARGS)
+
+newest: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable '.[dev]'
+	$(BIN)/python -m pip list
+
+wheel: $(VENV)/.run
+	$(BIN)/python -m pip install --quiet build
+	rm -rf dist
+	$(BIN)/python -m build
+
+# In an environment of its own, from another folder: neither sees the source.
+check-wheel: $(VENV)/.run
+	rm -rf build/clean
+	$(BIN)/python -m venv build/clean
+	build/clean/bin/python -m pip install --quiet dist/*.whl
+	cd build/clean && bin/python ../../packaging/check_wheel.py ../../dist/*.whl
+	build/clean/bin/entropix generate --prompt "What is the capital of France?" --max-tokens 8 --model \
+	    "$$($(BIN)/python -c 'from entropix_mlx.checkpoints.locate import demo_model as d; print(d())')"
+
+release-notes:
+	@python3 packaging/changelog.py "$(TAG)"
+
+formula: $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --dry-run --ignore-installed --report build/lock.json dist/*.whl
+	$(BIN)/python packaging/formula.py < build/lock.json > packaging/entropix-mlx.rb
+
+demo: $(VENV)/.dev
+	$(BIN)/python -m docs.demo
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -1,6 +1,7 @@
 """The one place that states the version, and a look-up of those of other packages."""
 
 __version__ = "0.1.0"
+REPOSITORY = "https://github.com/entropix-mlx/entropix_mlx"
 PACKAGES = ("entropix_mlx", "mlx", "mlx-lm")
 
 

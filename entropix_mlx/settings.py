@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .constraints.constraint import Constraint
-from .errors import SettingsError
+from .errors import SettingsError, whole_number
 from .profiles.confidence import AnswerMetrics, Verdict
 from .profiles.fields import LARGEST_WHOLE, Number, Rule, shown
 from .profiles.profile import REFERENCE, Profile
@@ -179,6 +179,21 @@ class Settings:
             object.__setattr__(self, name, rule(value))
         except ValueError as error:
             raise SettingsError(f"{name} {error}") from None
+
+
+def draft_length(tokens: Any) -> int:
+    """Return how many tokens a draft model is to propose for a pass.
+
+    Raises:
+        TypeError: it is no whole number.
+        SettingsError: so many cannot be proposed.
+    """
+    length = whole_number("the number of draft tokens", tokens, least=1)
+    if length > MAX_PROPOSED:
+        raise SettingsError(
+            f"a draft model proposes at most {MAX_PROPOSED} tokens for a pass, not {length}"
+        )
+    return length
 
 
 def draw_seed() -> int:

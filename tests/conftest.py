@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
@@ -114,6 +117,18 @@ def run_answer(model, tokenizer, prompt, resolved, *, pipelined=True, **more):
     """Return the steps of one answer with resolved settings, which may be forced to begin so."""
     runner = Runner(model, tokenizer, pipelined=pipelined)
     return list(runner.stream(runner.add(prompt, resolved, **more)))
+
+
+@lru_cache(maxsize=1)
+def computes_bfloat16() -> bool:
+    """Return whether the device does; MLX may end a process that asks for what is missing."""
+    probe = [sys.executable, Path(__file__).parents[1] / ".ci" / "gpu.py", "bfloat16"]
+    return mx.default_device() == mx.cpu or subprocess.run(probe, check=False).returncode == 0
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("bfloat16") and not computes_bfloat16():
+        pytest.skip("this GPU does not compute in bfloat16")
 
 
 @pytest.fixture(scope="session")

@@ -22,11 +22,12 @@ from ..answer.position import Position
 from ..answer.writer import Clock, Writer
 from ..engine.cached_text import CachedText
 from ..engine.constrained import constrained_text
-from ..engine.forward import LOGITS_AT_ONCE, PREFILL_CHUNK, Engine
+from ..engine.forward import LOGITS_AT_ONCE, Engine
 from ..engine.runner import check_tokens
 from ..engine.sampler_state import check_biased, first_state
 from ..errors import ContextLengthError, PromptError
 from ..models.base import LanguageModel, Rows
+from ..models.device import prefill_chunk
 from ..models.llama.attention import AttentionQueries
 from ..models.llama.cache import BlockCache, TextCache
 from ..models.memory import wired_memory
@@ -206,11 +207,12 @@ class _Measuring:
 
     def steps(self) -> Generator[Step, None, None]:
         reported, count = 0, len(self._tokens) - self._first
+        chunk = prefill_chunk()
         with wired_memory.raised():
             for position in self._positions():
                 if self._hooks.cancelled():
                     return
-                if reported + PREFILL_CHUNK <= self._writer.index:
+                if reported + chunk <= self._writer.index:
                     reported = self._writer.index
                     self._report(reported, count)
                 yield self._writer.write(position, Origin.READ)
@@ -221,13 +223,13 @@ class _Measuring:
             self._hooks.on_prefill(done, total)
 
     def _positions(self) -> Iterator[Position]:
-        context = self._model.config.max_position_embeddings
+        context, chunk = self._model.config.max_position_embeddings, prefill_chunk()
         for begin, first, end in windows(len(self._tokens), self._first, context):
             engine, text = Engine(self._model), CachedText.empty(self._model)
-            for at in range(begin, first - 1, PREFILL_CHUNK):
-                engine.prefill(text, self._tokens[at : min(at + PREFILL_CHUNK, first - 1)])
-            for at in range(first - 1, end - 1, PREFILL_CHUNK):
-                yield from self._chunk(text.layers, at, min(at + PREFILL_CHUNK, end - 1))
+            for at in range(begin, first - 1, chunk):
+                engine.prefill(text, self._tokens[at : min(at + chunk, first - 1)])
+            for at in range(first - 1, end - 1, chunk):
+                yield from self._chunk(text.layers, at, min(at + chunk, end - 1))
 
     def _chunk(self, layers: Sequence[TextCache], begin: int, end: int) -> Iterator[Position]:
         if not self._model.measures_blocks:

@@ -12,7 +12,8 @@ from mlx.utils import tree_flatten
 
 from ..errors import EntropixError, ModelNotFoundError
 from ..models.base import LanguageModel
-from ..models.llama.weight_layout import on_cpu, precision
+from ..models.device import computes_in_float32
+from ..models.llama.weight_layout import precision
 from ..models.memory import machine_memory
 from .architecture import is_tapped
 from .checkpoint import Checkpoint, Tensor
@@ -131,9 +132,10 @@ def _size(path: Path) -> int:
 
 
 def memory_needed(model: LanguageModel) -> int:
-    """Return the bytes that the weights take at least; on a CPU, dense ones become float32."""
+    """Return the bytes that the weights take at least."""
     arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
+    widened = computes_in_float32()
     return sum(
-        array.size * 4 if on_cpu() and mx.issubdtype(array.dtype, mx.floating) else array.nbytes
+        array.size * 4 if widened and mx.issubdtype(array.dtype, mx.floating) else array.nbytes
         for array in arrays.values()
     )

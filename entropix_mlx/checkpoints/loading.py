@@ -25,7 +25,8 @@ from ..errors import (
     first_line,
 )
 from ..models.base import LanguageModel
-from ..models.llama.weight_layout import arranged, on_cpu, should_unpack, size_of
+from ..models.device import computes_in_float32
+from ..models.llama.weight_layout import arranged, should_unpack, size_of
 from ..models.tapped.model import TappedModel
 from .adapters import add_adapters
 from .architecture import is_tapped, note_parts
@@ -141,7 +142,7 @@ def _tapped(checkpoint: Checkpoint, extras: Extras, group: Group | None) -> Tapp
     note_parts(checkpoint.config, checkpoint.path)
     model = make_tapped(checkpoint, group)
     add_to_model(model, extras)
-    if on_cpu():  # half precision is some 40 times slower on MLX's CPU backend
+    if computes_in_float32():
         model.inner.set_dtype(mx.float32)
     return model
 

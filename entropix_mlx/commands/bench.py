@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._version import REPOSITORY
+from ..errors import OutputError
+from ..files import check_target, write_whole, writing
+from ..palette import to_json
 from ..tables import Table
 from .shared import loading, options, output
 
 if TYPE_CHECKING:
     from ..lab.bench.figures import BenchReport, Figure, Ratio
 
+FORM = f"{REPOSITORY}/issues/new?template=benchmark.yml"
 MADE_UP = "caches hold made-up keys and values, which a step's cost does not depend on"
 HOW_TO_READ = "median (lowest to highest); ÷ X: divided by X's figure of the same repeat"
 
@@ -23,11 +29,22 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--quick", action="store_true", help="less of everything, in under two minutes")
     add("--json", action="store_true", help="print one object with every figure")
+    add(
+        "--submit",
+        nargs="?",
+        const=Path("entropix-bench.json"),
+        type=options.file,
+        metavar="FILE",
+        help="write the figures and what the machine is, but no name or path, to FILE"
+        " (default: %(const)s), and print where reports are collected",
+    )
     options.add_draft_model(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     chosen = options.model_options(arguments)
+    if arguments.submit is not None:
+        check_target(arguments.submit)
     model, tokenizer = loading.load_model(chosen)
     draft = loading.load_draft(chosen, model, tokenizer)
     from ..lab.bench.bench import bench
@@ -40,8 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
         draft_model=draft,
         on_progress=lambda what: output.report(f"measuring: {what} …"),
     )
+    record = {"model": chosen.name} | report.to_dict()
+    if arguments.submit is not None:
+        with writing(arguments.submit, OutputError):
+            write_whole(arguments.submit, to_json(record, indent=2) + "\n")
+        output.report(f"look through {arguments.submit}, and add it to a report at {FORM}")
     if arguments.json:
-        output.write_json({"model": chosen.name} | report.to_dict(), indent=2)
+        output.write_json(record, indent=2)
     else:
         output.write("\n".join(_report(chosen.name, report)) + "\n")
     return 0
@@ -50,8 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(model: str, report: BenchReport) -> Iterator[str]:
     machine = report.machine
     yield (
-        f"{model} on {machine.system} {machine.processor}, {machine.cores} cores,"
-        f" {machine.device}, MLX {machine.mlx}, mlx-lm {machine.mlx_lm}"
+        f"{model} ({report.weights}) on {machine.chip}, {machine.memory / 1e9:.0f} GB,"
+        f" {machine.cores} cores, {machine.system}, {machine.device}, MLX {machine.mlx},"
+        f" mlx-lm {machine.mlx_lm}"
     )
     yield f"decoding runs of {report.effort.tokens} tokens; {MADE_UP}"
     yield HOW_TO_READ

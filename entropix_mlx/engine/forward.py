@@ -41,8 +41,6 @@ from ..samplers.state import State, joined, rows_of
 from ..settings import ResolvedSettings
 from .cached_text import CachedText
 
-PREFILL_CHUNK = 256
-"""Tokens of a prompt that are computed at once while nothing else waits."""
 BLOCK_AT_ONCE = 4
 """Tokens of a block that are measured and planned together: several arrays of the size of their
 logits are in memory then."""

@@ -28,9 +28,10 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from ..models.base import LanguageModel
+from ..models.device import prefill_chunk
 from ..step import Step
 from .cached_text import Prompt
-from .forward import PREFILL_CHUNK, Engine, Pass, kind_of
+from .forward import Engine, Pass, kind_of
 from .slot import Slot
 
 SMALLEST_CHUNK = 16
@@ -175,12 +176,12 @@ class Scheduler:
     def _chunk(self) -> int:
         """Return how many tokens of prompts to compute now: fewer where answers wait for it."""
         if self._steady or all(slot.sits_out for slot in self._running):
-            return PREFILL_CHUNK
+            return prefill_chunk()
         if not self._token_seconds.value or not self._pass_seconds.value:
             return SMALLEST_CHUNK
         seconds = self._pass_seconds.value + min(2 * self._pass_seconds.value, 2 * LONG_PASS)
         tokens = seconds / self._token_seconds.value
-        return int(min(max(tokens, SMALLEST_CHUNK), PREFILL_CHUNK))
+        return int(min(max(tokens, SMALLEST_CHUNK), prefill_chunk()))
 
     # ── 2. Queue ────────────────────────────────────────────────────────────────────────────────
 

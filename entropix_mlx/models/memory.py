@@ -11,6 +11,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from .base import LanguageModel
+from .device import recommended_memory
 
 CLEAR_EVERY = 256
 """Passes between two releases of MLX's unused buffers."""
@@ -35,17 +36,12 @@ def weight_bytes(model: LanguageModel) -> int:
 
 
 def usable_memory() -> int:
-    limit = _recommended()
+    limit = recommended_memory()
     return machine_memory() if limit is None else limit
 
 
 def machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _recommended() -> int | None:
-    limit = mx.device_info().get("max_recommended_working_set_size")
-    return None if limit is None else int(limit)
 
 
 class WiredMemory:
@@ -63,7 +59,7 @@ class WiredMemory:
     @contextlib.contextmanager
     def raised(self) -> Iterator[None]:
         """Keep the limit at what the device recommends; does nothing where there is no Metal."""
-        recommended = _recommended()
+        recommended = recommended_memory()
         if recommended is None:
             yield
             return

@@ -14,29 +14,26 @@ needs as one array::
       ▼
     Sampled            all numbers packed into one array a row
 
-Where the default device is a GPU the functions are compiled by `mx.compile`. Three rules keep it
-from tracing them again while a text grows, or when a user moves a threshold:
+Where `models/device.py` says so, which is on a GPU, the functions are compiled by `mx.compile`.
+Three rules keep it from tracing them again while a text grows, or when a user moves a threshold:
 
 1. A sampler's numbers are inputs of the compiled function, not parts of it.
 2. The number of keys grows with every token, so what depends on it (the attention metrics) is
    compiled once for all shapes (``shapeless``), apart from the rest.
 3. The rest, `_decide`, is compiled once for each number of rows, vocabulary and `CompileKey`, which
    holds whatever changes which operations there are.
-
-On the CPU nothing is compiled unless the environment variable ``ENTROPIX_COMPILE`` is 1: there MLX
-needs a C++ compiler for it.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 
+from ..models.device import compiles
 from ..models.llama.attention import RowScores
 from ..step import Decision, Metrics
 from .base import STRATEGIES, Drawing, Plan, Rule, Sampler, as_planned
@@ -206,12 +203,6 @@ def sample(
     masks = () if mask is None else (mask,)
     arrays = decide(logits, attention, randomness, values, state, tokens, masks)
     return Sampled(*arrays, allowed=min(LISTED, logits.shape[-1]) if masks else 0)
-
-
-def compiles() -> bool:
-    """Return whether positions are compiled: on a GPU, and where ``ENTROPIX_COMPILE`` is 1."""
-    on_gpu = mx.default_device().type == mx.DeviceType.gpu
-    return on_gpu or os.environ.get("ENTROPIX_COMPILE") == "1"
 
 
 def _decide(

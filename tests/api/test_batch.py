@@ -9,7 +9,6 @@ import pytest
 
 from entropix_mlx import Settings, batch_generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
-from entropix_mlx.engine.forward import PREFILL_CHUNK
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.errors import (
     ContextLengthError,
@@ -17,6 +16,7 @@ from entropix_mlx.errors import (
     ProfileError,
     SettingsError,
 )
+from entropix_mlx.models.device import prefill_chunk
 from entropix_mlx.step import ChosenBy, Origin, first_divergence
 from tests.answer.test_forks import always_branch
 from tests.chat.test_session import INTERVENING
@@ -231,7 +231,7 @@ def test_a_long_prompt_is_read_in_chunks_while_others_decode(endless):
     read = [event for event in events if event != "step"]
     assert read == sorted(set(read))
     assert read[-1] == len(long)
-    assert max(after - before for before, after in itertools.pairwise(read)) <= (PREFILL_CHUNK)
+    assert max(after - before for before, after in itertools.pairwise(read)) <= prefill_chunk()
     first, last = events.index(read[1]), events.index(read[-1])
     between = events[first:last]
     assert not any(a != "step" and b != "step" for a, b in itertools.pairwise(between))

@@ -61,14 +61,25 @@ def test_all_layers_can_be_measured(tiny_model, byte_tokenizer):
 
 def test_neither_blocks_nor_chunks_change_a_measurement(tiny_model, byte_tokenizer, monkeypatch):
     whole = score(tiny_model, byte_tokenizer, TEXT, seed=0)
-    monkeypatch.setattr("entropix_mlx.api.score.PREFILL_CHUNK", 7)
+    monkeypatch.setattr("entropix_mlx.api.score.prefill_chunk", lambda: 7)
     monkeypatch.setattr("entropix_mlx.api.score.LOGITS_AT_ONCE", 3 * 258)
     monkeypatch.setattr("entropix_mlx.samplers.metrics.attention.RUN_SCORES", 150)
     parts = score(tiny_model, byte_tokenizer, TEXT, seed=0)
     assert all(close(one, other) for one, other in zip(whole, parts, strict=True))
 
 
-def test_compiled_measurements_are_the_same():
+@pytest.mark.parametrize("first", [(1, 1, 1), (1, 1, 9), (1, 4, 1), (1, 4, 9), (3, 4, 9)])
+def test_compiled_measurements_are_the_same_whatever_came_first(first):
+    compiled_attention.cache_clear()
+    for number, shape in enumerate((first, (2, 4, 30), (1, 4, 31), (3, 1, 5), (1, 2, 1))):
+        scores = mx.random.normal(shape, key=mx.random.key(number))
+        plain, compiled = (
+            measure_attention([scores], *own) for own in ((), (compiled_attention(),))
+        )
+        assert mx.allclose(plain, compiled, atol=1e-5)
+
+
+def test_compiled_measurements_of_tokens_in_a_row_are_the_same():
     keys = [mx.random.normal(shape, key=mx.random.key(3)) for shape in ((1, 4, 5, 8), (1, 2, 9, 8))]
     queries = [AttentionQueries(*keys), AttentionQueries(keys[0] * 2, keys[1])]
     plain, compiled = measure_attention(queries), measure_attention(queries, compiled_attention())

@@ -269,7 +269,8 @@ def test_a_token_stops_its_own_answer_only(make):
     assert session.messages[-3]["content"] == first_step.text
 
 
-def test_a_cancel_stops_the_prefill_between_two_chunks(make):
+def test_a_cancel_stops_the_prefill_between_two_chunks(make, monkeypatch):
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.prefill_chunk", lambda: 256)
     cancel = Event()
     seen = []
 

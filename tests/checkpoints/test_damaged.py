@@ -398,7 +398,9 @@ def test_what_changes_nothing_is_not_refused(tiny_folder, changes):
     load(tiny_folder)
 
 
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [mx.float32, mx.float16, pytest.param(mx.bfloat16, marks=pytest.mark.bfloat16)]
+)
 @pytest.mark.parametrize("bad", [mx.nan, mx.inf, -mx.inf])
 def test_nan_and_infinity(tmp_path, byte_tokenizer, refused, dtype, bad):
     model = make_tiny_model()

@@ -67,6 +67,7 @@ def test_other_kinds_become_float16(tmp_path, name):
         np.testing.assert_allclose(found.astype(mx.float32), theirs, rtol=2e-3, atol=1e-2)
 
 
+@pytest.mark.bfloat16
 def test_bfloat16(tmp_path):
     weight = mx.random.normal((4, 64), key=mx.random.key(0)).astype(mx.bfloat16)
     blocks = np.array(weight.view(mx.uint8))

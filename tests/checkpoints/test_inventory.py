@@ -26,7 +26,7 @@ def cache(tmp_path, byte_tokenizer, monkeypatch):
     for name, kind in (("models--tiny--llama", "llama"), ("models--tiny--whisper", "whisper")):
         repository = cache / name
         snapshot = repository / "snapshots" / HASH
-        write_folder(snapshot, make_tiny_model(), byte_tokenizer, mx.bfloat16, model_type=kind)
+        write_folder(snapshot, make_tiny_model(), byte_tokenizer, mx.float16, model_type=kind)
         (repository / "blobs").mkdir()
         for file in list(snapshot.iterdir()):
             file.rename(repository / "blobs" / file.name)
@@ -42,7 +42,7 @@ def test_the_cache_is_listed_newest_version_each(cache):
     runs, refused = inventory.inventory()
     assert runs.name == "tiny/llama"
     assert runs.path == cache / "models--tiny--llama" / "snapshots" / HASH
-    assert (runs.precision, runs.context, runs.fault) == ("bfloat16", 256, None)
+    assert (runs.precision, runs.context, runs.fault) == ("float16", 256, None)
     weights = cache / "models--tiny--llama" / "blobs" / "model.safetensors"
     assert runs.nbytes > weights.stat().st_size
     assert refused.name == "tiny/whisper"
@@ -113,7 +113,7 @@ def test_what_does_not_fit_into_memory_cannot_run(monkeypatch):
 def test_the_command(cache, capsys):
     assert cli.main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == ["0.00", "bfloat16", "256", "yes", "tiny/llama"]
+    assert lines[1].split() == ["0.00", "float16", "256", "yes", "tiny/llama"]
     assert str(cache) in lines[2]
     assert "no    tiny/whisper" in lines[3]
     shutil.rmtree(cache)

@@ -32,6 +32,7 @@ def test_every_kind_gives_mlx_lms_logits(kind, shards, byte_tokenizer, tmp_path)
 
 @pytest.mark.parametrize(("bits", "group_size"), [(4, 32), (8, 64), (3, 64)])
 @pytest.mark.parametrize("kind", ["llama-3", "qwen2", "qwen3"])
+@pytest.mark.bfloat16
 def test_quantized_equals_mlx_lms_own_conversion(kind, bits, group_size, byte_tokenizer, tmp_path):
     model = make_tiny_model(**KINDS[kind] | {"hidden_size": 64, "head_dim": 16})
     source = write_folder(tmp_path / "source", model, byte_tokenizer, mx.bfloat16, shards=2)

@@ -204,7 +204,8 @@ def test_cancel_stops_before_the_next_token(tiny_model, endless, taken):
     assert len(seen) == taken
 
 
-def test_prefill_reports_its_progress(byte_tokenizer):
+def test_prefill_reports_its_progress(byte_tokenizer, monkeypatch):
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.prefill_chunk", lambda: 256)
     model, reports = make_tiny_model(max_position_embeddings=2000), []
     total = len(PROMPT) * 40
     report = {"max_tokens": 1, "on_prefill": lambda *report: reports.append(report)}

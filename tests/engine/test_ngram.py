@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from entropix_mlx import Settings, stream_generate
 from entropix_mlx.api.batch import batch_generate
 from entropix_mlx.engine.speculation.ngram import LONGEST, SHORTEST, NgramProposer
-from entropix_mlx.engine.speculation.proposer import BATCHED, CAREFUL, Lengths
+from entropix_mlx.engine.speculation.proposer import Lengths
 from entropix_mlx.errors import SettingsError
+from entropix_mlx.models.device import BATCHED, CAREFUL
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Step
 from entropix_mlx.summary import Summary

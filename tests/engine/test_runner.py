@@ -223,7 +223,7 @@ def test_one_cancelled_answer_does_not_hold_back_the_prompt_that_others_share(ma
 
 
 def test_a_turn_computes_no_more_of_all_prompts_than_one_chunk(make, monkeypatch):
-    monkeypatch.setattr("entropix_mlx.engine.scheduler.PREFILL_CHUNK", 20)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.prefill_chunk", lambda: 20)
     runner, chunks = make(batch=8, steady=True), prefilled(monkeypatch)
     for number in range(6):
         runner.add([number, *PROMPT[:12]], runner.resolve(PLAIN))
@@ -235,7 +235,7 @@ def test_a_turn_computes_no_more_of_all_prompts_than_one_chunk(make, monkeypatch
 
 
 def test_a_short_prompt_does_not_wait_for_a_long_one(make, monkeypatch):
-    monkeypatch.setattr("entropix_mlx.engine.scheduler.PREFILL_CHUNK", 20)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.prefill_chunk", lambda: 20)
     runner = make(batch=2, steady=True)
     long = runner.add([65] * 150, runner.resolve(PLAIN))
     short = runner.add(PROMPT, runner.resolve(PLAIN))
@@ -324,7 +324,7 @@ def test_an_answer_that_sits_out_can_be_cancelled(make):
 
 def test_prompts_that_begin_alike_are_computed_once(make, monkeypatch, tiny_model, tokenizer):
     """However long their common beginning is, and whichever of them ends before it does."""
-    monkeypatch.setattr("entropix_mlx.engine.scheduler.PREFILL_CHUNK", 32)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.prefill_chunk", lambda: 32)
     runner, chunks = make(batch=6, cache=PromptCache(2**20)), prefilled(monkeypatch)
     common, cancel = [65 + n % 50 for n in range(170)], Event()
     gone = runner.add([*common, 1], runner.resolve(PLAIN), Hooks(cancel=cancel))

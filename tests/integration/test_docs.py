@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from docs.generate import BLOCKS, PAGES, current
+from docs.generate import BLOCKS, PAGES, current, subcommands
 from entropix_mlx import cli
 
 EXAMPLES = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -22,14 +22,31 @@ def examples(*kinds):
                 yield page, kind, re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
 
 
-def commands():
-    """Yield every line of a shell example that runs `entropix`, with its page."""
+def shell_lines():
+    """Yield the page and text of every command of a shell example, and the comment behind it or
+    above the first."""
     for page, kind, text in examples("sh", "console"):
         prompt = "$ " if kind == "console" else ""
+        above = text.partition("\n")[0] if text.startswith("#") else ""
         for line in text.replace("\\\n", " ").splitlines():
-            if line.startswith(f"{prompt}entropix "):
-                command = line.removeprefix(prompt).split("  #")[0]
-                yield pytest.param(command, id=f"{page.name}: {command}")
+            if line.startswith(prompt) and line.strip() and not line.startswith("#"):
+                command, _, comment = line.removeprefix(prompt).partition("  #")
+                yield page, command.strip(), comment or above
+
+
+def commands():
+    """Yield every command of a shell example that runs `entropix`."""
+    for page, command, _ in shell_lines():
+        if command.startswith("entropix "):
+            yield pytest.param(command, id=f"{page.name}: {command}")
+
+
+NETWORK = re.compile(r"mlx-community/|^(pip|pipx|uv|uvx|brew|lm-eval|mlx\.\w+) ")
+"""Commands that need a network, or several machines: their comments say so."""
+OFFLINE = {"entropix", "make", "cat", "curl", "cut"}
+TARGETS = set(
+    re.findall(r"^([\w-]+):", (PAGES[0].parent / "Makefile").read_text("utf-8"), re.MULTILINE)
+)
 
 
 @pages
@@ -56,6 +73,24 @@ def test_commands_are_understood(command):
     _, *arguments = shlex.split(command, comments=True)
     redirected = [arguments.index(mark) for mark in ("<", ">", "|") if mark in arguments]
     cli.build_parser().parse_args(arguments[: min(redirected, default=len(arguments))])
+
+
+@pages
+def test_commands_within_the_text_have_names_and_options_that_exist(page):
+    text, known = EXAMPLES.sub("", page.read_text("utf-8")), subcommands()
+    for name, rest in re.findall(r"`entropix ([a-z]+)([^`]*)`", text):
+        assert name in known, name
+        options = set(known[name]._option_string_actions)
+        assert set(re.findall(r"(?<!\S)--?[a-z][\w-]*", rest)) <= options, f"{name}{rest}"
+
+
+def test_commands_that_need_a_network_say_so_and_the_others_are_known():
+    for page, command, comment in shell_lines():
+        where = f"{page.name}: {command}"
+        program, *arguments = command.split()
+        assert bool(NETWORK.search(command)) == ("network" in comment), where
+        assert program in OFFLINE or "network" in comment, where
+        assert program != "make" or arguments[0] in TARGETS, where
 
 
 @pytest.mark.parametrize(

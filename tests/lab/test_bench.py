@@ -1,11 +1,14 @@
 """The bench on a tiny model: what it reports, not how fast anything is."""
 
 import json
+import platform
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from entropix_mlx import cli
+from entropix_mlx.commands.bench import FORM
 from entropix_mlx.errors import BenchError
 from entropix_mlx.lab.bench import batches, decoding
 from entropix_mlx.lab.bench.bench import bench
@@ -128,3 +131,20 @@ def test_the_table_or_json_goes_to_stdout_and_progress_to_stderr(monkeypatch, ti
     record = json.loads(capsys.readouterr().out)
     assert record["model"] == "tiny"
     assert record["machine"]["cores"] >= 1
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_a_report_to_submit_names_neither_the_user_nor_a_folder(
+    monkeypatch, tiny_folder, tmp_path, entropix
+):
+    monkeypatch.setattr("entropix_mlx.lab.bench.figures.QUICK", TINY)
+    run = ("bench", "--model", tiny_folder, "--quick", "--submit")
+    code, _, err = entropix(*run, tmp_path / "missing" / "report.json")
+    assert (code, "measuring" in err) == (2, False), "refused before anything is measured"
+    code, _, err = entropix(*run, tmp_path / "report.json")
+    assert (code, FORM in err) == (0, True)
+    text = (tmp_path / "report.json").read_text("utf-8")
+    assert not any(name in text for name in (platform.node(), str(tmp_path), str(Path.home())))
+    record = json.loads(text)
+    assert {"chip", "memory", "mlx", "entropix_mlx"} <= record["machine"].keys()
+    assert record["rows"]

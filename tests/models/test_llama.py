@@ -122,7 +122,9 @@ def test_a_batch_is_its_rows(tiny_model):
         np.testing.assert_allclose(forward.scores[0][row], alone.scores[0][0], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [mx.float16, pytest.param(mx.bfloat16, marks=pytest.mark.bfloat16)]
+)
 def test_half_precision_stays_half(dtype):
     model = make_tiny_model(scale=0.1)
     model.set_dtype(dtype)

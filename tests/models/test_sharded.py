@@ -59,7 +59,9 @@ def joined(name, arrays):
 
 
 @pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("kind", ["dense", "bfloat16", "packed"])
+@pytest.mark.parametrize(
+    "kind", ["dense", pytest.param("bfloat16", marks=pytest.mark.bfloat16), "packed"]
+)
 def test_the_parts_of_all_ranks_are_the_whole(folder, tmp_path, size, kind):
     if kind != "dense":
         packed = Recipe(bits=4, group_size=32) if kind == "packed" else None

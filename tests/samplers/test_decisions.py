@@ -49,7 +49,9 @@ def test_refuses_logits_that_are_no_distribution(bad):
         decide(bad, [[0.0, 1.0]])
 
 
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [mx.float32, mx.float16, pytest.param(mx.bfloat16, marks=pytest.mark.bfloat16)]
+)
 def test_takes_mlx_arrays(dtype):
     decision = decide(mx.array([4.0, 0.5, 0.25]).astype(dtype), mx.zeros((2, 3)).astype(dtype))
     assert decision == decide([4.0, 0.5, 0.25], [[0.0] * 3] * 2)

@@ -287,10 +287,16 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         self.cursor, self._turn = index, None if index is None else target
         answer.point(index)
         if follow and index is not None:
-            top = self._turns[target].virtual_region.y + answer.virtual_region.y
-            place = Region(0, top + answer.line_of(index), 1, 2)
-            self.scroll_to_region(place, animate=False)
+            if index < len(answer.steps) - 1:
+                self.release_anchor()  # or what is laid out next would scroll to the end
+            self.call_after_refresh(self._show_cursor)
         self.post_message(self.CursorMoved(None if index is None else answer.steps[index]))
+
+    def _show_cursor(self) -> None:
+        if self.is_attached and self.cursor is not None and self.answer is not None:
+            top = self._turns[self.turn].virtual_region.y + self.answer.virtual_region.y
+            place = Region(0, top + self.answer.line_of(self.cursor), 1, 2)
+            self.scroll_to_region(place, animate=False)
 
     def turn_of(self, answer: AnswerView) -> int | None:
         return next((n for n, view in enumerate(self._turns) if view.answer is answer), None)
@@ -346,6 +352,8 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
 
     def page(self, by: int) -> None:
         """Scroll by a page; at the end, follow the text again."""
+        if by < 0:
+            self.release_anchor()
         self.scroll_relative(y=by * max(1, self.size.height - 1), animate=False)
 
     def go_to_end(self) -> None:

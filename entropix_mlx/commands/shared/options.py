@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from ... import limits
 from ...constraints.constraint import CHOICE, GRAMMAR, JSON_SCHEMA, REGEX, Constraint
-from ...engine.speculation.proposer import checked_length
 from ...errors import ConstraintError, ProfileError, PromptError, SettingsError, brief
 from ...files import expanded
 from ...profiles.fields import Number, overlaid
@@ -26,7 +25,7 @@ from ...profiles.sections import MOST_FORKS
 from ...profiles.selection import AUTO
 from ...records import parse_json, parse_toml
 from ...samplers.registry import SAMPLERS
-from ...settings import ATTENTION_LAYERS, BATCH, Settings
+from ...settings import ATTENTION_LAYERS, BATCH, Settings, draft_length
 
 if TYPE_CHECKING:
     from ..ranks.shares import Ranks
@@ -80,7 +79,7 @@ def model_options(arguments: argparse.Namespace) -> ModelOptions:
     given = vars(arguments)
     draft_model, draft_tokens = given.get("draft_model"), given.get("num_draft_tokens")
     if draft_tokens is not None:
-        checked_length(draft_tokens)
+        draft_length(draft_tokens)
         if draft_model is None:
             raise SettingsError(
                 "--num-draft-tokens needs a draft model: name it with --draft-model"

@@ -23,14 +23,13 @@ from ...samplers.draw import uniforms
 from ...samplers.metrics.logits import numbers
 from ...samplers.position import sample
 from ...samplers.registry import make_sampler
-from ...settings import BATCH
+from ...settings import BATCH, draft_length
 from ..cached_text import CachedText
-from .proposer import checked_length
 
 DRAFT_TOKENS = 3
 """Tokens that a draft model proposes for a pass, unless the caller says otherwise."""
 READ_AT_ONCE = 256
-"""Tokens of a text that the draft model reads at once."""
+"""Tokens of a text that the draft model reads at once; of the last ones it computes all logits."""
 SPECIAL = ("bos_token", "eos_token", "unk_token")
 """Special tokens in which two tokenizers must be alike."""
 
@@ -54,7 +53,7 @@ class DraftModel:
             SettingsError: so many cannot be proposed.
         """
         self.model = model
-        self.tokens = checked_length(tokens)
+        self.tokens = draft_length(tokens)
         self._tokenizer = tokenizer
         self._idle: list[CachedText] = []
         self._fits: TokenizerWrapper | None = None

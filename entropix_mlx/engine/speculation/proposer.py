@@ -15,24 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from typing import Any, Protocol
+from typing import Protocol
 
-from ...errors import SettingsError, whole_number
-from ...settings import MAX_PROPOSED
+from ...models.device import CAREFUL, Costs
 
 GAIN = 1.02
 """Tokens for the time, relative to a pass without proposed ones, that a proposal must promise."""
-
-Costs = Sequence[tuple[int, float]]
-"""Numbers of proposed tokens, and the time of a pass with each, relative to a pass without."""
-CAREFUL: Costs = ((2, 2.1), (4, 3.3), (8, 4.8))
-"""Measured with the reference BLAS, which does not batch. Used for GPUs, too, where nothing was
-measured: a pass there reads the weights once, so that longer ones should cost less than here."""
-ONE_BY_ONE: Costs = ((2, 2.5), (4, 3.8), (8, 6.4))
-"""Measured with the reference BLAS and models that mlx-lm computes. Used for mixtures of experts
-everywhere: there each token may read weights of its own."""
-BATCHED: Costs = ((1, 1.2), (3, 1.4), (7, 1.6), (15, 2.0))
-"""Measured with OpenBLAS. It multiplies 2, 4, 8 and 16 rows best: three take longer than four."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +77,3 @@ class Proposer(Protocol):
 
     def close(self) -> None:
         """Give back what the proposals were computed with; the answer has ended."""
-
-
-def checked_length(tokens: Any) -> int:
-    """Return how many tokens a draft model is to propose for a pass.
-
-    Raises:
-        TypeError: it is no whole number.
-        SettingsError: so many cannot be proposed.
-    """
-    length = whole_number("the number of draft tokens", tokens, least=1)
-    if length > MAX_PROPOSED:
-        raise SettingsError(
-            f"a draft model proposes at most {MAX_PROPOSED} tokens for a pass, not {length}"
-        )
-    return length

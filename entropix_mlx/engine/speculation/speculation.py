@@ -25,12 +25,13 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ...answer.requests import DRAWN, Advance
 from ...errors import UnsupportedModelError
 from ...models.base import LanguageModel
+from ...models.device import pass_costs, proposes_by_default
 from ...models.llama.model import Model
-from ...models.llama.weight_layout import blas_batches, on_cpu, precision
+from ...models.llama.weight_layout import precision
 from ...settings import ResolvedSettings
 from .draft_model import DraftModel, DraftProposer, cannot_be_drafted, no_speculation
 from .ngram import NgramProposer
-from .proposer import BATCHED, CAREFUL, ONE_BY_ONE, Costs, Lengths, Proposer
+from .proposer import Lengths, Proposer
 
 
 class Speculation:
@@ -89,11 +90,7 @@ def speculation_for(
 
 
 def _ngram(model: LanguageModel, setting: str | int) -> NgramProposer | None:
-    """Return the proposer of what stands in the text already; None for none.
-
-    Where MLX computes with quantized weights on a CPU, nobody has measured a pass of several
-    tokens: there, tokens are proposed only if a number of them was asked for.
-    """
+    """Return the proposer of what stands in the text already; None for none."""
     if isinstance(setting, int):
         if not model.takes_blocks:
             raise UnsupportedModelError(
@@ -101,15 +98,8 @@ def _ngram(model: LanguageModel, setting: str | int) -> NgramProposer | None:
                 " auto"
             )
         return NgramProposer(Lengths(setting))
-    unmeasured = on_cpu() and precision(model).bits is not None
-    if setting == "off" or not model.takes_blocks or unmeasured:
+    proposes = proposes_by_default(packed=precision(model).bits is not None)
+    if setting == "off" or not model.takes_blocks or not proposes:
         return None
-    return NgramProposer(Lengths(costs=_costs(model)))
-
-
-def _costs(model: LanguageModel) -> Costs:
-    """Return what passes of several tokens cost on this machine."""
-    batches = not on_cpu() or blas_batches()
-    if model.mixes_experts or not (batches or isinstance(model, Model)):
-        return ONE_BY_ONE
-    return BATCHED if on_cpu() and batches else CAREFUL
+    costs = pass_costs(mixes_experts=model.mixes_experts, own_port=isinstance(model, Model))
+    return NgramProposer(Lengths(costs=costs))

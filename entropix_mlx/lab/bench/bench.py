@@ -14,6 +14,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ...engine.speculation.draft_model import DraftModel
 from ...models.base import LanguageModel
 from ...models.llama.model import own_model
+from ...models.llama.weight_layout import precision
 from .batches import measure_forks, measure_many, measure_speculation
 from .decoding import measure_decoding, measure_prefill, measure_startup
 from .figures import FULL, BenchReport, Effort, Figure, this_machine
@@ -52,4 +53,5 @@ def bench(
         for name, measure in PARTS.items():
             report_progress(name)
             figures += measure(pair, effort)
-    return BenchReport(this_machine(), effort, time.perf_counter() - began, tuple(figures))
+    took = time.perf_counter() - began
+    return BenchReport(this_machine(), precision(model).in_full(), effort, took, tuple(figures))

@@ -11,10 +11,13 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from typing import Any
 
 import mlx.core as mx
+
+from ..._version import installed_versions
+from ...models.device import on_cpu
+from ...models.memory import machine_memory
 
 Repeats = dict[str, list[float]]
 """By contender: the numbers measured, one for each repeat."""
@@ -83,12 +86,16 @@ class Figure:
 
 @dataclass(frozen=True)
 class MachineInfo:
-    """The machine that the figures are from."""
+    """The machine that the figures are from, without a name of it or of its user."""
 
     system: str
-    processor: str
+    chip: str
     cores: int
+    memory: int
+    """Bytes."""
     device: str
+    python: str
+    entropix_mlx: str
     mlx: str
     mlx_lm: str
 
@@ -98,6 +105,8 @@ class BenchReport:
     """All figures of a run, in the order of the table."""
 
     machine: MachineInfo
+    weights: str
+    """How most of the model's weights are stored while it runs."""
     effort: Effort
     seconds: float
     rows: tuple[Figure, ...]
@@ -164,10 +173,11 @@ def peak_bytes(run: Callable[[], object]) -> int:
 
 def this_machine() -> MachineInfo:
     return MachineInfo(
-        system=platform.system(),
-        processor=platform.machine(),
+        system=platform.platform(terse=True),
+        chip=str(mx.device_info().get("device_name", platform.machine())),
         cores=os.cpu_count() or 1,
-        device=str(mx.default_device()),
-        mlx=version("mlx"),
-        mlx_lm=version("mlx-lm"),
+        memory=machine_memory(),
+        device="cpu" if on_cpu() else "gpu",
+        python=platform.python_version(),
+        **{name.replace("-", "_"): number for name, number in installed_versions().items()},
     )

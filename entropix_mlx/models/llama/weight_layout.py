@@ -6,11 +6,7 @@ dense ones by a BLAS whose speed depends on their order in memory; see `input_ma
 
 from __future__ import annotations
 
-import re
-import sys
 from collections import Counter
-from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -18,6 +14,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from ..base import LanguageModel
+from ..device import computes_in_float32, orders_weights_by_input, unpacks_weights
 from ..memory import machine_memory
 
 MEMORY_SHARE = 0.5
@@ -64,44 +61,21 @@ def precision(model: LanguageModel, dtype: mx.Dtype | None = None) -> Precision:
     return Precision(dense, *weights.most_common(1)[0][0])
 
 
-def on_cpu() -> bool:
-    return bool(mx.default_device() == mx.cpu)
-
-
-@lru_cache(maxsize=1)
-def blas_batches() -> bool:
-    """Return whether the CPU backend multiplies several rows faster together than one by one.
-
-    macOS has Accelerate. On Linux, MLX's wheel comes with the reference BLAS, which does not batch;
-    any other BLAS shows among the libraries that this process has loaded. (NumPy and SciPy bring an
-    OpenBLAS of their own, which MLX does not use.)
-    """
-    if sys.platform != "linux":
-        return True
-    try:
-        loaded = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    libraries = [line for line in loaded.splitlines() if not re.search("numpy|scipy", line)]
-    return any(re.search("openblas|libmkl|libblis", line) for line in libraries)
-
-
 def should_unpack(model: nn.Module) -> bool:
-    """Return whether unpacking pays by default: on the CPU backend, where memory allows it."""
-    return on_cpu() and dense_bytes(model) <= MEMORY_SHARE * machine_memory()
+    """Return whether unpacking pays by default, and memory allows it."""
+    return unpacks_weights() and dense_bytes(model) <= MEMORY_SHARE * machine_memory()
 
 
 def arranged(layer: nn.Module, unpack: bool) -> nn.Module:
     """Return a layer in the form that the device computes fastest; its weights may still be lazy.
 
-    Quantized weights become dense ones if `unpack` says so. On the CPU backend, numbers
-    become float32, and dense weights are ordered by input.
+    Quantized weights become dense ones if `unpack` says so.
     """
-    if on_cpu():
+    if computes_in_float32():
         layer.set_dtype(mx.float32)
     if unpack and isinstance(layer, (nn.QuantizedLinear, nn.QuantizedEmbedding)):
         layer = _dense(layer)
-    if on_cpu() and isinstance(layer, _DENSE):
+    if orders_weights_by_input() and isinstance(layer, _DENSE):
         layer.weight = input_major(layer.weight)
     return layer
 

@@ -102,10 +102,22 @@ PLAIN_ATTENTION = AttentionKernels(_plain_over_keys, list, _plain_over_heads)
 @lru_cache(maxsize=1)
 def compiled_attention() -> AttentionKernels:
     return AttentionKernels(
-        mx.compile(_fused_over_keys, shapeless=True),
-        columns_of,
-        mx.compile(_fused_over_heads, shapeless=True),
+        _for_any_length(_fused_over_keys), columns_of, _for_any_length(_fused_over_heads)
     )
+
+
+def _for_any_length(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of `(…, heads, keys)` and more, compiled once for all shapes.
+
+    One head or one key needs no broadcasting. A graph that was traced with it has none, and with
+    more of them it would read and write beside its arrays: such shapes are not compiled.
+    """
+    compiled = mx.compile(function, shapeless=True)
+
+    def call(first: mx.array, *rest: Any) -> Any:
+        return (function if 1 in first.shape[-2:] else compiled)(first, *rest)
+
+    return call
 
 
 def measure_attention(
