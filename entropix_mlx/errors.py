@@ -19,6 +19,10 @@ class ModelNotFoundError(EntropixError):
     """No folder, file, installed package or hub repository of that name."""
 
 
+class DownloadError(EntropixError):
+    """A file cannot be downloaded, or is not the one that was expected."""
+
+
 class UnsupportedModelError(EntropixError):
     """Nothing here computes the architecture, or it uses a feature that is not handled."""
 
@@ -73,6 +77,10 @@ class NotesError(EntropixError):
 
 class TraceError(EntropixError):
     """A trace cannot be read or written."""
+
+
+class DeviceError(EntropixError):
+    """MLX cannot be used on this machine."""
 
 
 class BenchError(EntropixError):

@@ -37,6 +37,7 @@ CONVERSATION_BYTES = 2 * 10**8  # a saved conversation, parsed in one piece: som
 NOTE_BYTES = 10**7  # a file of a folder of notes; a long book has a million characters
 ATTACHED_BYTES = 10**6  # a file that a question names: more than any context holds
 CONFIGURATION_BYTES = 10**6  # a configuration, a study, a list of hosts, a key: some hundred
+INDEX_PAGE_BYTES = 10**7  # a project's page on a package index: a million for the longest
 GGUF_HEADER_BYTES = 5 * 10**7  # metadata and tensor table: 10 million for large vocabularies
 PICKLE_BYTES = 5 * 10**6  # tensors described in a `.pth` file: a hundred thousand for a thousand
 

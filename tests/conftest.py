@@ -23,9 +23,9 @@ from transformers import PreTrainedTokenizerFast
 
 import entropix_mlx
 from entropix_mlx import cli
-from entropix_mlx.checkpoints import locate
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
+from entropix_mlx.downloads.demo_model import demo_model
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.models.config import LlamaConfig
 from entropix_mlx.models.llama.model import Model
@@ -202,9 +202,9 @@ def entropix(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
 
 @pytest.fixture(scope="session")
 def demo_file() -> Path:
-    file = locate.demo_model()
+    file = demo_model()
     if file is None:
-        pytest.fail("the demo model is missing: make test installs it")
+        pytest.fail("the demo model is missing: make test downloads it")
     return file
 
 

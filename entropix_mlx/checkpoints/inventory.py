@@ -10,14 +10,15 @@ from pathlib import Path
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from ..errors import EntropixError, ModelNotFoundError
+from ..downloads.demo_model import demo_model
+from ..errors import EntropixError, ModelNotFoundError, first_line
 from ..models.base import LanguageModel
 from ..models.device import computes_in_float32
 from ..models.llama.weight_layout import precision
 from ..models.memory import machine_memory
 from .architecture import is_tapped
 from .checkpoint import Checkpoint, Tensor
-from .locate import demo_model, format_of, open_checkpoint
+from .locate import format_of, open_checkpoint
 from .mlx_lm_model import make_tapped
 from .skeleton import make_skeleton
 
@@ -46,7 +47,7 @@ def inventory(folders: Iterable[Path] = ()) -> Iterator[LocalModel]:
         folders: each a model folder, or one that holds model folders and .gguf files.
 
     Raises:
-        ModelNotFoundError: one of the folders is neither, or cannot be read.
+        ModelNotFoundError: one of the folders is neither, or it or the cache cannot be read.
     """
     if demo := demo_model():
         yield _describe(str(demo), demo)
@@ -64,6 +65,10 @@ def _cached() -> Iterator[tuple[str, Path]]:
         repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except CacheNotFound:
         return
+    except ValueError as error:
+        raise ModelNotFoundError(
+            f"the hub's cache cannot be listed: {first_line(error)}"
+        ) from error
     for repository in sorted(repositories, key=lambda found: found.repo_id):
         if repository.repo_type == "model" and repository.revisions:
             newest = max(repository.revisions, key=lambda revision: revision.last_modified)

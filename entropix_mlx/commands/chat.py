@@ -8,7 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import exp
 from pathlib import Path
@@ -27,6 +27,7 @@ from ..step import Step
 from ..summary import Summary
 from ..traces.trace import TraceFolder
 from .shared import answers, loading, options, output
+from .shared.first_model import with_model
 from .shared.options import ModelOptions
 from .shared.output import USAGE
 
@@ -60,6 +61,8 @@ class ChatRequest:
     ask: bool
     notes: Path | None
     color: str
+    yes: bool
+    """Whether to download a model without asking."""
 
     @property
     def traces(self) -> TraceFolder | None:
@@ -71,6 +74,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
+    options.add_yes(parser)
     add("--plain", action="store_true", help="converse line by line, without a full screen")
     add("--demo", action="store_true", help="play a recorded session, without a model")
     add("--no-save", action="store_true", help="do not save this chat")
@@ -112,6 +116,7 @@ def parse_request(arguments: argparse.Namespace) -> ChatRequest:
         ask=arguments.ask,
         notes=arguments.notes,
         color=arguments.color,
+        yes=arguments.yes,
     )
 
 
@@ -165,8 +170,15 @@ def run_screen(request: ChatRequest) -> int:
     from ..chat.store import Store
 
     require_full_screen("add --plain")
-    backend = _local(request) if request.server is None else _remote(request, request.server)
+    if request.server is None:
+        backend = _local(_with_model(request))
+    else:
+        backend = _remote(request, request.server)
     return run_chat(backend, Store() if request.save else None, request.configuration)
+
+
+def _with_model(request: ChatRequest) -> ChatRequest:
+    return replace(request, model=with_model(request.model, yes=request.yes))
 
 
 def _remote(request: ChatRequest, server: Address) -> Backend:
@@ -205,6 +217,7 @@ def run_plain(request: ChatRequest) -> int:
         raise PromptError("there is no stdin to read questions from: use entropix generate")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # do not stop at bytes that are not UTF-8
+    request = _with_model(request)
     traces = request.traces
     notes = loading.open_notes(request.notes)
     model, tokenizer = loading.load_model(request.model)

@@ -21,6 +21,7 @@ from ..summary import Summary
 from ..traces.trace import make_folder, recorded
 from .ranks import shares
 from .shared import answers, loading, options, output, prompts
+from .shared.first_model import with_model
 from .shared.options import ModelOptions, OutputOptions
 from .shared.prompts import PromptOptions
 
@@ -80,6 +81,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
+    options.add_yes(parser)
     prompts.add_prompt(parser, many=True)
     add("--n", type=options.questions, default=1, help="answers per prompt (default: 1)")
     several = (
@@ -129,6 +131,7 @@ def parse_request(arguments: argparse.Namespace) -> GenerateRequest:
 
 def run(arguments: argparse.Namespace) -> int:
     request = parse_request(arguments)
+    request = replace(request, model=with_model(request.model, yes=arguments.yes))
     return answer_many(request) if request.many else answer_one(request)
 
 

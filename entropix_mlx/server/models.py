@@ -182,6 +182,7 @@ class Models:
         """Load the first model before anything is served; errors of loading are raised here."""
         entry = next(iter(self._entries.values()))
         entry.source.prepare()
+        _log.info("loading %s …", entry.source.name)
         runner = self._batcher.load(lambda: entry.source.load(None)).result()
         entry.loaded = self._loaded(entry, runner)
 

@@ -68,6 +68,13 @@ def test_folders_and_gguf_files_are_found(tmp_path, byte_tokenizer):
         list(inventory.inventory([tmp_path / "absent"]))
 
 
+def test_a_cache_that_is_no_folder_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ModelNotFoundError):
+        list(inventory.inventory())
+
+
 @pytest.fixture
 def forbid(monkeypatch):
     """Let a method of paths refuse some of them: a test may run as root, who may do anything."""

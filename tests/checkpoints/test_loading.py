@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load
-from entropix_mlx.checkpoints.locate import download, format_of
+from entropix_mlx.checkpoints.hub import download
+from entropix_mlx.checkpoints.locate import format_of
 from entropix_mlx.errors import (
     ModelNotFoundError,
     WeightsError,
@@ -110,7 +111,7 @@ def test_a_format_is_recognised_by_names_alone(tmp_path, names, opener):
 def test_weights_are_downloaded_last(tiny_folder, monkeypatch):
     asked = []
 
-    def fetch(_, allow_patterns, local_files_only):
+    def fetch(_, allow_patterns):
         asked.append(allow_patterns)
         return str(tiny_folder)
 

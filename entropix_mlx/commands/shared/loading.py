@@ -10,6 +10,7 @@ from ...profiles.selection import AUTO
 from ...samplers.registry import SAMPLERS
 from ...settings import ResolvedSettings, Settings
 from . import output
+from .first_model import located
 from .options import ModelOptions
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def load_model(options: ModelOptions) -> tuple[LanguageModel, TokenizerWrapper]:
         output.info(f"loading {output.shortened(options.name)} …")
         extras = Extras(**options.extras)
         if options.ranks is None or options.whole:
-            return load(options.model, dequantize=options.dequantize, extras=extras)
+            model = None if options.model is None else located(options.model)
+            return load(model, dequantize=options.dequantize, extras=extras)
         return options.ranks.load(model=options.model, dequantize=options.dequantize, extras=extras)
     finally:
         gc.enable()

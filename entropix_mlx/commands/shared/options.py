@@ -187,7 +187,7 @@ def samplers() -> str:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    which = "folder, .gguf file or hub id (default: the demo model, if installed)"
+    which = "folder, .gguf file or hub id (default: the demo model, if downloaded)"
     add("--model", type=nonempty, help=which)
     add(
         "--dequantize",
@@ -217,6 +217,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add("--kv-group-size", type=int, default=64, metavar="N", help=size)
     start = "once it holds N tokens (default: 5000)"
     add("--quantized-kv-start", type=int, default=5000, metavar="N", help=start)
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    what = "where no model is named and none is here, download the demo model without asking"
+    parser.add_argument("--yes", action="store_true", help=what)
 
 
 def add_draft_model(parser: argparse.ArgumentParser) -> None:

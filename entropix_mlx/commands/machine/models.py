@@ -1,11 +1,11 @@
-"""`entropix models`: list the models on this machine, and whether each can run."""
+"""`entropix models`: list the models on this machine, and whether each can run; download one."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from .shared import options, output
+from ..shared import first_model, options, output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -17,11 +17,16 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="list models in these folders, too",
     )
+    what = "download a model, and list none: demo, or a hub id as owner/name"
+    parser.add_argument("--download", type=options.nonempty, metavar="NAME", help=what)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..checkpoints.inventory import inventory
+    from ...checkpoints.inventory import inventory
 
+    if arguments.download is not None:
+        output.write(f"{first_model.download_model(arguments.download)}\n")
+        return 0
     _print(f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model")
     for entry in inventory(arguments.folders):
         runs = "no" if entry.fault else "yes"

@@ -1,0 +1,1 @@
+"""Subcommands about this machine: its models, and what may stand in their way."""
