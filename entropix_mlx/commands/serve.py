@@ -13,7 +13,7 @@ from ..backends.remote import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError, brief
 from ..profiles.selection import AUTO
 from ..settings import BATCH
-from .shared import options, output
+from .shared import options, output, server_log
 from .shared.output import INTERRUPTED
 
 HOST, PORT = "127.0.0.1", 8080
@@ -64,6 +64,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         " repeated",
     )
     add("--monitor", action="store_true", help="show the answers to other clients on the page")
+    lines = "text, or json: a line of JSON for each request and whatever else is said on stderr"
+    add("--log", choices=(server_log.TEXT, server_log.JSON), default=server_log.TEXT, help=lines)
     options.add_verbose(parser)
 
 
@@ -91,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     settings = options.to_settings(arguments)
     bound = bind(arguments.host, arguments.port)
+    server_log.begin(arguments.log)
     model = options.model_options(arguments)
     extras = Extras(**model.extras)
     loading = Loading(extras, model.dequantize, arguments.allow_download)

@@ -125,9 +125,10 @@ class Api:
         raise RequestError(message, status=404, code="unsupported")
 
     async def health(self, request: Request) -> Response:
-        alive = self._server.batcher.alive
-        status = "ok" if alive else "the model's thread has ended"
-        return JSONResponse({"status": status}, 200 if alive else 503)
+        batcher = self._server.batcher
+        status = "shutting down" if batcher.draining else "ok"
+        status = status if batcher.alive else "the model's thread has ended"
+        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
     async def metrics(self, request: Request) -> Response:
         self._check(request)
@@ -161,6 +162,7 @@ class Api:
 
     async def _answer(self, request: Request, parse: Parse) -> Any:
         self._check(request)
+        self._server.batcher.check_open()
         server = self._server
         return Responder(server.models, parse, server.batcher, server.monitor)
 

@@ -111,6 +111,7 @@ class Batcher:
         def add() -> ModelRunner:
             runner = ModelRunner(*load(), self._capacity.batch, self._metrics)
             self._runners.append(runner)
+            self._metrics.count("model_loads_total")
             self._share_cache()
             return runner
 
@@ -144,7 +145,7 @@ class Batcher:
             self.check_open()
             self._open = [other for other in self._open if other.left]
             if self.outstanding + submission.left > self._capacity.batch + self._capacity.queue:
-                self._metrics.count("refused_requests_total")
+                self._metrics.count("requests_refused_total")
                 raise busy_error("too many answers wait already")
             self._open.append(submission)
 
@@ -201,10 +202,11 @@ class Batcher:
                 if runner.busy:
                     runner.advance()
             self._metrics.gauge(
-                waiting_answers=sum(runner.waiting for runner in self._runners),
-                running_answers=sum(runner.running for runner in self._runners),
-                cached_texts=sum(len(runner.cache) for runner in self._runners),
-                cached_bytes=sum(runner.cache.bytes for runner in self._runners),
+                num_requests_waiting=sum(runner.waiting for runner in self._runners),
+                num_requests_running=sum(runner.running for runner in self._runners),
+                prefix_cache_texts=sum(len(runner.cache) for runner in self._runners),
+                prefix_cache_bytes=sum(runner.cache.bytes for runner in self._runners),
+                models_loaded=len(self._runners),
             )
         for runner in self._runners:
             runner.close()

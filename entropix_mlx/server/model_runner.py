@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from ..errors import EntropixError
-from .metrics import ServerMetrics
+from .metrics import AnswerTimes, ServerMetrics
 from .openai.errors import internal_error, stopping_error
 from .submission import Begun, Ended, Failed, Stepped, Submission
 
@@ -48,6 +47,7 @@ class ModelRunner:
         self._metrics = metrics
         self._served: dict[Slot, tuple[Submission, int]] = {}
         self._begun: set[Slot] = set()
+        self._times: dict[Slot, AnswerTimes] = {}
         self._held = contextlib.ExitStack()
         self._open()
 
@@ -85,6 +85,7 @@ class ModelRunner:
                     scored=settings.top_logprobs if submission.scored else None,
                 )
                 self._served[slot] = submission, index
+                self._times[slot] = AnswerTimes(self._metrics, submission.began)
         except EntropixError as error:
             submission.fail(error)
 
@@ -108,8 +109,11 @@ class ModelRunner:
         for slot, step in self._runner.advance():
             submission, index = self._served[slot]
             self._report_begun(slot)
-            self._metrics.step(step)
+            self._times[slot].step(step)
             submission.add(Stepped(index, step))
+        for slot in self._served:
+            if slot.prompt.opened:
+                self._times[slot].open()
         for slot in [slot for slot in self._served if slot.done]:
             self._report_ended(slot)
         for submission in submissions:
@@ -122,8 +126,8 @@ class ModelRunner:
         submission, index = self._served[slot]
         prompt = slot.prompt
         self._metrics.count("prompt_tokens_total", len(prompt.tokens))
-        self._metrics.count("cached_prompt_tokens_total", prompt.cached)
-        self._metrics.first_token(time.perf_counter() - submission.began)
+        self._metrics.count("prefix_cache_queries_total", len(prompt.tokens))
+        self._metrics.count("prefix_cache_hits_total", prompt.cached)
         submission.add(Begun(index, prompt.cached, tuple(prompt.likelihoods)))
 
     def _report_ended(self, slot: Slot) -> None:
@@ -132,7 +136,8 @@ class ModelRunner:
             submission.add(Failed(slot.error))
         elif not slot.cancelled:
             self._report_begun(slot)
-        del self._served[slot]
+            self._times[slot].end()
+        del self._served[slot], self._times[slot]
         self._begun.discard(slot)
         several = slot.selection
         submission.add(Ended(index, None if several is None else several.to_dict()))
@@ -142,6 +147,7 @@ class ModelRunner:
         submissions = self._running()
         self._served.clear()
         self._begun.clear()
+        self._times.clear()
         for submission in submissions:
             submission.fail(error)
         self._held.close()

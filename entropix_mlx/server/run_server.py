@@ -46,6 +46,8 @@ WRITE_SECONDS = 60.0
 """In which a client must take something of what it is sent."""
 SWITCH_SECONDS = 0.001
 """After which Python lets another thread run: the model's and the event loop's wait for that."""
+LOOK_SECONDS = 0.05
+"""The interval at which a server that stops looks whether answers still run."""
 CLOSING_SECONDS = 2.0
 """Granted to send the last chunks after the running answers were ended."""
 
@@ -59,6 +61,7 @@ class Listener(uvicorn.Server):
         config = uvicorn.Config(
             app,
             log_level="warning",
+            log_config=None,
             access_log=False,
             server_header=False,
             http=HttpConnection,
@@ -84,11 +87,13 @@ class Listener(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for running answers, and end those that take too long."""
+        """Wait for running answers, and end those that take too long; who comes now is told."""
         self._server.batcher.drain()
         self._server.monitor.close()
         ending = asyncio.create_task(self._end_late())
         try:
+            while self._server.batcher.outstanding and not (self.force_exit or ending.done()):
+                await asyncio.sleep(LOOK_SECONDS)
             await super().shutdown(sockets)
             await self._hang_up()
         finally:

@@ -85,7 +85,7 @@ def test_what_was_computed_is_not_computed_again(own_client):
     assert cached(client.complete("nothing of the kind")) == 0
     tail = client.complete(LONG, prefix=first.choice["text"], n=2)
     assert cached(tail) >= len(LONG)
-    assert client.metric("cached_texts") > 1
+    assert client.metric("prefix_cache_texts") > 1
 
 
 def test_the_cache_is_bounded_and_can_be_off(own_client):
@@ -95,7 +95,7 @@ def test_the_cache_is_bounded_and_can_be_off(own_client):
     small = own_client(capacity=Capacity(2, 8, 3 * 10**5))
     for n in range(6):
         small.complete(f"{n} {LONG}")
-        assert small.metric("cached_bytes") <= 3 * 10**5
+        assert small.metric("prefix_cache_bytes") <= 3 * 10**5
     assert cached(small.complete(f"5 {LONG}")) > 0
     assert cached(small.complete(f"0 {LONG}")) < 20
 
@@ -122,7 +122,7 @@ def test_an_answer_that_nobody_reads_leaves_its_place_to_others(own_client):
     batcher.submit(submission, [prompted(200)])
     until(lambda: submission.report.of(Stepped))
     behind = 1000
-    until(lambda: client.metric("running_answers") == 0)
+    until(lambda: client.metric("num_requests_running") == 0)
     assert client.complete().status == 200
     assert submission.left
     behind = 0
@@ -187,7 +187,7 @@ def test_an_interrupted_stream_says_so(own_client):
     async def interrupted():
         body = {"prompt": "a", "max_tokens": 200, "stream": True}
         task = asyncio.create_task(client.ask("POST", "/v1/completions", json=body))
-        while not client.metric("running_answers"):
+        while not client.metric("num_requests_running"):
             await asyncio.sleep(0)
         batcher.interrupt()
         return await task
