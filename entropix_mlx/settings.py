@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .constraints.constraint import Constraint
 from .errors import SettingsError, whole_number
 from .profiles.confidence import AnswerMetrics, Verdict
-from .profiles.fields import LARGEST_WHOLE, Number, Rule, shown
+from .profiles.fields import LARGEST_WHOLE, Number, Rule, one_of, shown
 from .profiles.profile import REFERENCE, Profile
 from .profiles.sampler_specs import check_parameters, parameters
 from .profiles.sections import MOST_ANSWERS
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a front end keeps settings before it loads anything
 NO_LIMIT = -1  # the `max_tokens` of an answer that may fill the context
 BATCH = 8  # answers that are generated at once, unless the caller says otherwise
 ATTENTION_LAYERS = ("last", "all")
+LOOPS = ("allow", "stop")
 SPECULATION_MODES = ("auto", "off")
 MAX_PROPOSED = 16  # tokens that may be proposed for one pass
 SEED_BITS = 32  # of a seed that was drawn: short enough to be typed again
@@ -51,6 +52,8 @@ _RULES: dict[str, Rule] = {
     "seed": Number(-(2**64), 2**64, whole=True),
     "speculation": number_or_mode(MAX_PROPOSED, *SPECULATION_MODES),
     "answers": ANSWERS,
+    "loops": one_of(*LOOPS),
+    "thinking_budget": Number(0, LARGEST_WHOLE, whole=True),
 }
 
 
@@ -95,6 +98,9 @@ class Settings:
     """Which layers' attention is measured: ``"last"`` or ``"all"``."""
     top_logprobs: int = 0
     """How many of the most probable tokens a step lists."""
+    loops: str = "allow"
+    """``"stop"`` ends an answer that does nothing but repeat itself; see `answer.loops`. Answers
+    under a constraint are left alone."""
     speculation: str | int = "auto"
     """Tokens that are proposed where the text repeats itself, and checked in one pass: ``"auto"``
     for as many as pay, ``"off"``, or a number. They change no token but by rounding."""
@@ -105,6 +111,8 @@ class Settings:
     """Answers that are drawn, of which one is chosen by the section ``answers`` of the profile: a
     number, or ``"auto"`` for more than one only where the first is not sure. For `stream_answers`,
     `generate`, `batch_generate` and `Session`."""
+    thinking_budget: int | None = None
+    """The most tokens of reasoning, which the model's own end tag ends then; None for no limit."""
     constraint: Constraint | None = None
     """What the answer must match as a whole: a `Constraint`, or an object such as
     ``{"regex": "[0-9]+"}``. No thought and no passage is inserted into such an answer."""
@@ -173,7 +181,7 @@ class Settings:
 
     def _keep(self, name: str, rule: Rule) -> None:
         value = getattr(self, name)
-        if value is None and name == "seed":
+        if value is None and name in ("seed", "thinking_budget"):
             return
         try:
             object.__setattr__(self, name, rule(value))

@@ -17,6 +17,9 @@ from .records import from_record
 
 T = TypeVar("T")
 
+LOOP = "loop"
+"""Why an answer was ended, in `Step.stopped`."""
+
 
 class Strategy(StrEnum):
     """The decision at a position."""
@@ -273,6 +276,8 @@ class Step:
     finish_reason: str | None = None
     """On the last step: ``"stop"`` (end of text), ``"length"`` (a limit was reached) or ``"read"``
     (the end of a given text)."""
+    stopped: str | None = None
+    """On the last step: ``"loop"`` where the answer was ended because it repeated itself."""
     time: float = field(default=0.0, compare=False)
     """Seconds since generation began, prefill included, without the time that a user took to
     choose; an answer that is resumed in its middle continues from the time there."""

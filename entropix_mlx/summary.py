@@ -11,9 +11,10 @@ from typing import Any
 
 from .constraints.fields import Field, fields_of
 from .profiles.confidence import AnswerMetrics
-from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
+from .step import LOOP, NOT_OF_THE_MODEL, Origin, Step, Strategy
 from .tables import Table
 
+LOOP_ENDING = "it repeated itself"
 REPETITION_LENGTH = 4  # tokens in a row that the same answer has already
 
 
@@ -35,6 +36,7 @@ class Summary:
         self.accepted = 0  # tokens of the answer that speculation had proposed
         self.strategies: Counter[Strategy] = Counter()
         self.finish_reason: str | None = None
+        self.stopped: str | None = None  # as in `Step`
         self._pieces: list[str] = []
         self._first_time = 0.0
         # The tokens of a fork's winner come at once, and so do accepted proposals. If an answer
@@ -70,7 +72,7 @@ class Summary:
             self.insertions += step.origin is Origin.INSERTED
             self.choices += step.origin is Origin.CHOSEN
         self.strategies[step.strategy] += 1
-        self.finish_reason = step.finish_reason
+        self.finish_reason, self.stopped = step.finish_reason, step.stopped
         self._pieces.append(step.text)
         self._entropy += step.entropy
         self._varentropy += step.varentropy
@@ -111,6 +113,11 @@ class Summary:
     @property
     def time_to_first_token(self) -> float:
         return self._first_time
+
+    @property
+    def ending(self) -> str:
+        """Why the answer ended, in words; `finish_reason` where there is no more to say."""
+        return LOOP_ENDING if self.stopped == LOOP else str(self.finish_reason)
 
     @property
     def interventions(self) -> str:
@@ -162,6 +169,7 @@ class Summary:
         totals: dict[str, Any] = {
             "text": self.text,
             "finish_reason": self.finish_reason,
+            "stopped": self.stopped,
             "usage": {
                 "prompt_tokens": self.prompt_tokens,
                 "completion_tokens": self.completion_tokens,

@@ -60,18 +60,21 @@ class Answer:
             self._writer.skip(step)
             self._continued += 1
 
-    def live(self, last: int, forced: Sequence[int] = ()) -> Requests:
+    def live(
+        self, last: int, forced: Sequence[int] = (), forced_origin: Origin = Origin.CHOSEN
+    ) -> Requests:
         """Run the answer until it ends.
 
         Args:
             last: the last token of the prompt, the rest of which is in the model's cache.
-            forced: tokens to commit first, whatever is drawn; the user's choice.
+            forced: tokens to commit first, whatever is drawn.
+            forced_origin: whose choice they are.
         """
         then = self._then(forced[0] if forced else DRAWN)
         (here,) = yield Advance({TEXT: last}, then=then)
         if self._cancelled():
             return
-        here = yield from self._insert(here, forced, Origin.CHOSEN)
+        here = yield from self._insert(here, forced, forced_origin)
         while not self._over:
             here = yield from self._go_on(here)
 

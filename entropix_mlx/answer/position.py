@@ -16,8 +16,8 @@ class Likelihood(NamedTuple):
 
     logprob: float
     """Natural log probability at temperature 1."""
-    best: bool
-    """Whether no token was more probable."""
+    rank: int
+    """1 where no token was more probable."""
     listed: tuple[tuple[int, float], ...] = ()
     """The most probable tokens and their log probabilities, best first, if asked for."""
 

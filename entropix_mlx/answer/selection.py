@@ -16,22 +16,27 @@ when the probability that the leader, with `a` votes against `b` for the second,
 all votes to come, which is Beta(a + 1, b + 1), reaches `posterior`.
 
 The first answer is never ended before its time: it may be shown while it comes.
+
+Where the branches of forks are answers (`tree.py`), others can begin when those before them are
+complete. So they come in rounds, half of those that may still come in each: what the answers of a
+round open takes part in the next one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
 from ..profiles.confidence import GROUP, AnswerMetrics, score_of
-from ..profiles.sections import VOTE, AnswersRule
+from ..profiles.sections import MODE_TEXT, VOTE, AnswersRule, ForkRule
 from ..step import NOT_OF_THE_MODEL, Step
 from ..summary import forward_tokens
 from .short_texts import comparable
+from .tree import TreeLeaf, in_order, leaves_of
 
 SCORE = "lowest_logprob"
 
@@ -48,9 +53,14 @@ class Enough(StrEnum):
 class Candidate:
     """One of several answers to a prompt, as far as it has come."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, number: int, seed: int) -> None:
+        self.number = number
         self.seed = seed
+        self.leaf: TreeLeaf | None = None
+        """Where it begins, if that is inside another answer."""
         self.steps: list[Step] = []
+        """All of them, those included that it shares with another answer."""
+        self.shared = 0
         self.ended = False
         """Whether nothing comes after the last step."""
         self.bound = math.inf
@@ -58,12 +68,29 @@ class Candidate:
         self._group: list[float] = []
         self._said: str | None = None
 
+    def begin(self, leaf: TreeLeaf, steps: Sequence[Step]) -> None:
+        """Begin inside another answer, whose steps are given."""
+        self.leaf, self.shared = leaf, leaf.place
+        for step in steps[: leaf.place]:
+            self.add(step)
+
     def add(self, step: Step) -> None:
         self.steps.append(step)
         if step.origin not in NOT_OF_THE_MODEL:
-            self._group = [*self._group[1 - GROUP :], step.logprob]
-        if len(self._group) == GROUP:
-            self.bound = min(self.bound, fmean(self._group))
+            self.bound = self.bound_with(step.logprob)
+            self._group = self._with(step.logprob)
+
+    def bound_with(self, logprob: float) -> float:
+        """Return the bound behind another token."""
+        group = self._with(logprob)
+        return min(self.bound, fmean(group)) if len(group) == GROUP else self.bound
+
+    def leaves(self, rule: ForkRule, seed: int) -> Iterator[TreeLeaf]:
+        begun = 0 if self.leaf is None else self.leaf.place + 1
+        return leaves_of(self.number, self.steps, begun, rule, seed)
+
+    def _with(self, logprob: float) -> list[float]:
+        return [*self._group[1 - GROUP :], logprob]
 
     @property
     def score(self) -> float:
@@ -81,7 +108,7 @@ class Candidate:
         """What a complete answer says, in a form that is equal for answers that say the same."""
         if self._said is None:
             found = comparable(self.text)
-            self._said = f"only number {self.seed}" if found is None else found
+            self._said = f"only number {self.number}" if found is None else found
         return self._said
 
     @property
@@ -91,10 +118,12 @@ class Candidate:
     @property
     def forward_tokens(self) -> int:
         """Tokens that went through the model for it; one was under way where it was ended."""
-        return sum(forward_tokens(self.steps)) + (bool(self.steps) and not self.complete)
+        own = self.steps[self.shared :]
+        return sum(forward_tokens(own)) + (bool(own) and not self.complete)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        begins = {} if self.leaf is None else {"begins": self.leaf._asdict()}
+        return begins | {
             "text": self.text,
             "seed": self.seed,
             "tokens": len(self.steps),
@@ -111,20 +140,24 @@ class AnswerSelection:
     are complete, or else the first.
     """
 
-    def __init__(self, rule: AnswersRule, answers: int | str, seed: int) -> None:
-        """Begin with the first answer; with a number, also with the others.
+    def __init__(
+        self, rule: AnswersRule, answers: int | str, seed: int, forks: ForkRule | None = None
+    ) -> None:
+        """Begin with the first answer; with a number, and without a tree, also with the others.
 
         Args:
             rule: of the profile.
             answers: a number, or ``"auto"``.
             seed: of the first answer; those of the others are derived from it.
+            forks: where its branches are answers, these are the others, with the same seed.
         """
         self._rule = rule
         self._gated = not isinstance(answers, int)
         self._most = answers if isinstance(answers, int) else rule.count
+        self._forks = forks if forks is not None and forks.mode != MODE_TEXT else None
         self._decided = False
-        self.candidates = [Candidate(seed)]
-        if not self._gated:
+        self.candidates = [Candidate(0, seed)]
+        if not self._gated and self._forks is None:
             self._draw()
 
     @property
@@ -134,10 +167,12 @@ class AnswerSelection:
     def proceed(self) -> list[Candidate]:
         """Draw what is needed, and return the answers that are to end now."""
         first = self.candidates[0]
-        if self._gated and len(self.candidates) == 1:
-            if first.ended and first.complete and not first.score >= self._rule.threshold:
+        if len(self.candidates) == 1:
+            if first.ended and first.complete and not self._sure:
                 self._draw()
             return []
+        if self._forks is not None and self.done and first.complete:
+            self._draw()
         behind = self._behind([c for c in self.candidates[1:] if not c.ended])
         self._decided |= bool(behind)
         return behind
@@ -169,7 +204,7 @@ class AnswerSelection:
             return Enough.DECIDED
         if len(self.complete) < len(self.candidates):
             return Enough.INTERRUPTED
-        return Enough.SURE if self._gated and len(self.candidates) == 1 else Enough.ALL
+        return Enough.SURE if self._sure else Enough.ALL
 
     def to_dict(self) -> dict[str, Any]:
         chosen, complete, agreeing = self.chosen, len(self.complete), len(self.agreeing)
@@ -197,22 +232,52 @@ class AnswerSelection:
             f" chosen ({SCORE} {chosen.score:.2f}); {self.forward_tokens} forward tokens in all"
         )
 
+    @property
+    def _sure(self) -> bool:
+        return self._gated and self.candidates[0].score >= self._rule.threshold
+
     def _draw(self) -> None:
         seed = self.candidates[0].seed
-        self.candidates += [Candidate(derived(seed, n)) for n in range(1, self._most)]
+        if self._forks is None:
+            self.candidates += [Candidate(n, derived(seed, n)) for n in range(1, self._most)]
+        elif not (self._rule.selection == VOTE and self._settled()):
+            self._draw_branches(self._forks)
+
+    def _draw_branches(self, forks: ForkRule) -> None:
+        """Begin half of the answers that may still come, where none began and one may win."""
+        first, best = self.candidates[0], self._best_score
+        begun = {candidate.leaf for candidate in self.candidates}
+        leaves = [leaf for one in self.complete for leaf in one.leaves(forks, first.seed)]
+        round_ends = len(self.candidates) + math.ceil((self._most - len(self.candidates)) / 2)
+        for leaf in in_order(leaves, forks):
+            if len(self.candidates) == round_ends:
+                return
+            other = Candidate(len(self.candidates), first.seed)
+            other.begin(leaf, self.candidates[leaf.answer].steps)
+            if leaf not in begun and other.bound_with(leaf.logprob) > best:
+                self.candidates.append(other)
 
     def _behind(self, running: list[Candidate]) -> list[Candidate]:
         """Return those of some answers on which the choice does not depend any more."""
         if self._rule.selection == VOTE:
             return running if self._settled() else []
-        best = max((one.score for one in self.complete), default=-math.inf)
+        best = self._best_score
         return [candidate for candidate in running if candidate.bound <= best]
+
+    @property
+    def _best_score(self) -> float:
+        """What an answer must exceed to be chosen; a vote is open to all."""
+        if self._rule.selection == VOTE:
+            return -math.inf
+        return max((one.score for one in self.complete), default=-math.inf)
 
     def _settled(self) -> bool:
         votes = sorted(map(len, self._votes()), reverse=True)
         first, second = (*votes, 0, 0)[:2]
-        running = sum(not candidate.ended for candidate in self.candidates)
-        return first > second + running or leads(first, second) >= self._rule.posterior
+        coming = sum(not candidate.ended for candidate in self.candidates)
+        if self._forks is not None:
+            coming += self._most - len(self.candidates)
+        return first > second + coming or leads(first, second) >= self._rule.posterior
 
     def _votes(self) -> list[list[Candidate]]:
         """Return the complete answers in groups that say the same; silence has no vote."""

@@ -7,7 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..profiles.sections import PositionScore
-from ..step import NOT_OF_THE_MODEL, Alternative, Dropped, Fork, Origin, Source, Step, Strategy
+from ..step import (
+    LOOP,
+    NOT_OF_THE_MODEL,
+    Alternative,
+    Dropped,
+    Fork,
+    Origin,
+    Source,
+    Step,
+    Strategy,
+)
+from .loops import LoopDetector
 from .position import Position
 from .stops import StopStrings
 from .text_stream import TextStream
@@ -40,6 +51,7 @@ class Writer:
         stops: Sequence[str] = (),
         clock: Callable[[], float] = lambda: 0.0,
         prompt: Sequence[int] = (),
+        loops: LoopDetector | None = None,
     ) -> None:
         """Begin an answer.
 
@@ -49,12 +61,14 @@ class Writer:
             stops: strings that end the answer.
             clock: seconds since generation began.
             prompt: the tokens before the answer: how its first word is written depends on them.
+            loops: ends an answer that is in a loop; None lets it go on.
         """
         self.index = 0
         self.finished = False
         self._tokenizer = tokenizer
         self._stream = TextStream(tokenizer, prompt)
         self._stops = StopStrings(stops)
+        self._loops = loops
         self._position_score = position_score
         self._limit = limit
         self._clock = clock
@@ -92,8 +106,10 @@ class Writer:
         ends = position.token in self._tokenizer.eos_token_ids
         if ends and origin not in (*NOT_OF_THE_MODEL, Origin.READ):
             finish_reason = "stop"
-        text = self._text(position.token, finish_reason, origin is Origin.RETRIEVED)
-        if self._stops.found:
+        looped = self._loops is not None and self._loops.add(position.token)
+        ending = finish_reason or (LOOP if looped else None)
+        text = self._text(position.token, ending, origin is Origin.RETRIEVED)
+        if self._stops.found or ending == LOOP:
             finish_reason = "stop"
         self.finished = finish_reason is not None
         step = Step(
@@ -114,6 +130,7 @@ class Writer:
             top_logprobs=self._alternatives(position.best),
             **record._asdict(),
             finish_reason=finish_reason,
+            stopped=LOOP if ending == LOOP and not self._stops.found else None,
             time=self._skipped + self._clock(),
         )
         self.index += 1
@@ -123,17 +140,17 @@ class Writer:
         decode = self._tokenizer.decode
         return tuple(Alternative(token, decode([token]), p) for token, p in listed)
 
-    def _text(self, token: int, finish_reason: str | None, quoted: bool) -> str:
+    def _text(self, token: int, ending: str | None, quoted: bool) -> str:
         """Return the text that is certain once a token has joined the answer.
 
         A stop string in a text that is quoted ends no answer.
         """
-        raw = "" if finish_reason == "stop" else self._stream.add(token)
-        if finish_reason is not None:
+        raw = "" if ending == "stop" else self._stream.add(token)
+        if ending is not None:
             raw += self._stream.finish()
         self._shown.append((self._shown[-1] if self._shown else 0) + len(raw))
         text = self._stops.skip(raw) if quoted else self._stops.add(raw)
-        if finish_reason is not None and not self._stops.found:
+        if ending is not None and not self._stops.found:
             text += self._stops.end()
         self._length += len(text)
         return text

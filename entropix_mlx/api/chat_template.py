@@ -55,8 +55,11 @@ def render(
     tokenizer: TokenizerWrapper,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] = (),
+    more: Mapping[str, Any] | None = None,
 ) -> str:
     """Return messages in a tokenizer's chat template, up to where the model's answer begins.
+
+    `more` are variables of the template that a request gives.
 
     Raises:
         PromptError: the template refuses the messages, is damaged, or goes beyond its limits.
@@ -73,6 +76,7 @@ def render(
         "add_generation_prompt": True,
         tokenizer._thinking_kwarg: tokenizer.has_thinking,
         **given_variables(tokenizer),
+        **(more or {}),
     }
     return _process.render(template, variables)
 

@@ -28,7 +28,10 @@ if TYPE_CHECKING:  # a file is read, and its mistakes are reported, before a mod
 ROLES = ("system", "user", "assistant")
 _OPTIONS = tuple(f.name for f in fields(Settings))
 _KEYS = ("prompt", "messages", "system_prompt", "id", *_OPTIONS)
-_TEXTS = ("prompt", "system_prompt", "id", "sampler", "profile", "attention_layers", "stop")
+_TEXTS = (
+    *("prompt", "system_prompt", "id"),
+    *("sampler", "profile", "attention_layers", "stop", "loops"),
+)
 """Columns of a CSV file that hold text; all others hold JSON, such as a number."""
 
 

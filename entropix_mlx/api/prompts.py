@@ -15,6 +15,9 @@ Message = Mapping[str, Any]
 the assistant may have `tool_calls`, which those of the role "tool" answer by `tool_call_id`."""
 Tool = Mapping[str, Any]
 """``{"type": "function", "function": {name, description, parameters}}``."""
+Variables = Mapping[str, Any]
+"""Of a chat template, such as ``{"enable_thinking": False}``."""
+NO_VARIABLES: Variables = {}
 
 
 def chat_prompt(
@@ -42,16 +45,20 @@ def chat_prompt(
 
 
 def conversation_prompt(
-    tokenizer: TokenizerWrapper, messages: Sequence[Message], tools: Sequence[Tool] = ()
+    tokenizer: TokenizerWrapper,
+    messages: Sequence[Message],
+    tools: Sequence[Tool] = (),
+    variables: Variables = NO_VARIABLES,
 ) -> list[int]:
     """Return the tokens of a conversation, up to where the model's answer begins.
 
-    A template that knows no tools leaves them out; see `api.tools.call_format`.
+    A template that knows no tools leaves them out; see `api.tools.call_format`. `variables` of the
+    template come before those of the model's `Extras`.
 
     Raises:
         PromptError: the model has no chat template, or the template refuses the messages.
     """
-    found = _rendered(tokenizer, messages, tools, tokenize=True)
+    found = _rendered(tokenizer, messages, tools, variables, tokenize=True)
     if isinstance(found, str):
         return list(tokenizer.encode(found, add_special_tokens=False))
     return found
@@ -65,11 +72,15 @@ def conversation_text(
     Raises:
         PromptError: as for `conversation_prompt`.
     """
-    return str(_rendered(tokenizer, messages, tools, tokenize=False))
+    return str(_rendered(tokenizer, messages, tools, NO_VARIABLES, tokenize=False))
 
 
 def _rendered(
-    tokenizer: TokenizerWrapper, messages: Sequence[Message], tools: Sequence[Tool], tokenize: bool
+    tokenizer: TokenizerWrapper,
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    variables: Variables,
+    tokenize: bool,
 ) -> str | list[int]:
     """Return a conversation as text; as tokens if asked for, and code stands for the template."""
     if not tokenizer.has_chat_template:
@@ -77,8 +88,8 @@ def _rendered(
     try:
         template = chat_template.own_template(tokenizer)
         if template is not None:
-            return chat_template.render(template, tokenizer, messages, tools)
-        given = chat_template.given_variables(tokenizer)
+            return chat_template.render(template, tokenizer, messages, tools, variables)
+        given = {**chat_template.given_variables(tokenizer), **variables}
         found = tokenizer.apply_chat_template(
             list(messages),
             tools=list(tools) or None,

@@ -152,6 +152,7 @@ class RemoteSession(ChatSession):
             "seed": reply.seed,
             "max_tokens": settings.max_tokens,
             "stop": settings.stop,
+            "loops": settings.loops,
             "prefix": [step.token for step in reply.steps],
             "forced": list(forced),
             **{name: value for name, value in given.items() if value is not None},

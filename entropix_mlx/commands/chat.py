@@ -84,6 +84,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     where = "converse with the model of an entropix serve, as at http://127.0.0.1:8080"
     add("--server", metavar="URL", help=f"{where} (its key in {KEY_VARIABLE})")
     options.add_settings(parser)
+    parser.set_defaults(loops="stop")
     options.add_notes(parser)
     options.add_draft_model(parser)
     options.add_color(parser)
@@ -303,8 +304,9 @@ class PlainChat:
             self._session.close()
             output.write("\n")
         shares, done = answers.shares(summary, self._colour), summary.interventions
+        looped = f"ended: {summary.ending}" if summary.stopped else ""
         speed = f"{summary.tokens_per_second:.1f} tokens/s"
-        output.info(f"({'; '.join(filter(None, (shares, done, speed)))})")
+        output.info(f"({'; '.join(filter(None, (shares, done, looped, speed)))})")
         answers.report_if_unsure(self._session.certainty)
 
     def _edit(self, text: str) -> Iterator[Step]:

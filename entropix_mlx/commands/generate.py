@@ -197,7 +197,7 @@ def _show_totals(
         f"{summary.prompt_tokens} prompt tokens, first token after"
         f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
         f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
-        f"finished: {summary.finish_reason}; seed {resolved.seed}",
+        f"finished: {summary.ending}; seed {resolved.seed}",
         *_constrained(summary),
         *([] if several is None else [str(several)]),
     )

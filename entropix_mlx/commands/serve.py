@@ -45,6 +45,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--sampler", default=options.DEFAULT_SAMPLER, help=what)
     most = "for requests that set no limit (default: %(default)s)"
     add("--max-tokens", type=options.positive, default=MAX_TOKENS, help=most)
+    options.add_loops(parser, default="stop")
+    options.add_thinking_budget(parser)
     at_once = "answers at once (default: %(default)s)"
     add("--batch", type=options.positive, default=BATCH, help=at_once)
     waiting = "requests that may wait (default: %(default)s)"

@@ -48,8 +48,7 @@ def use() -> DeviceFacts:
     """Compute something with MLX in this process."""
     import mlx.core as mx
 
-    from ..models.device import recommended_memory
-    from ..models.llama.weight_layout import blas_batches, on_cpu
+    from ..models.device import blas_batches, on_cpu, recommended_memory
 
     matrix = mx.ones((8, 8))
     mx.eval(matrix @ matrix)

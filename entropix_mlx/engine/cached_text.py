@@ -117,9 +117,9 @@ class CachedText:
         return [array for layer in self.layers for array in arrays_of(layer)]
 
     def copy(self, length: int) -> CachedText:
-        """Return a text of its own of at most the first `length` tokens, whose ids are known."""
-        text = CachedText([copied(layer, length) for layer in self.layers])
-        text.base, text.ids = 0, self.ids[: int(text.layers[0].offset)]
+        """Return a text of its own of at most the first `length` tokens whose ids are known."""
+        text = CachedText([copied(layer, self.base + length) for layer in self.layers])
+        text.base, text.ids = self.base, self.ids[: int(text.layers[0].offset) - self.base]
         mx.eval(text.arrays())
         return text
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import numpy as np
 
+from ..answer.reasoning import ReasoningSpan
 from ..answer.requests import Advance
 from ..constraints.constraint import Constraint
 from ..constraints.matcher import Mask, Matcher, matcher_for
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 MOST_FORCED = 32
 """Forced tokens that one pass computes."""
 PUNCTUATION = "{}[]:,\"' \t\n"
-NEAR_THE_END = 8
-"""Tokens after the reasoning of a prompt that belong to the turn which is to be written."""
 
 
 class ConstrainedText:
@@ -84,7 +83,16 @@ class ConstrainedText:
             return None
         matchers = [self._branches[m][-1] for m in members] if self._branches else [self._text]
         found = [mask for matcher in matchers for mask in matcher.masks(block)]
-        return mx.array(np.stack([self._reasoning.also(mask) for mask in found]))
+        return mx.array(np.stack([self._also_reasoning(mask) for mask in found]))
+
+    def _also_reasoning(self, mask: Mask) -> Mask:
+        """Return a mask that also allows the reasoning to begin, where it may."""
+        if (start := self._reasoning.may_begin_with) is None:
+            return mask
+        wider = mask.copy()
+        word, bit = divmod(start, 32)
+        wider[word] |= np.uint32(1 << bit)
+        return wider
 
     def split(self, branches: int) -> None:
         self._branches = [[self._text] for _ in range(branches)]
@@ -125,51 +133,6 @@ class Skeleton:
                 ahead.add(token)
                 found.append(token)
         return found
-
-
-class ReasoningSpan:
-    """Whether a text is inside the model's reasoning, which no constraint is put on.
-
-    Where the prompt leaves it open, it lasts until its end tag. Where it may still begin, the first
-    token may be its start tag.
-    """
-
-    def __init__(self, tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> None:
-        """See how a prompt ends; models without tags of reasoning never reason."""
-        self._start: tuple[int, ...] = ()
-        self._end: tuple[int, ...] = ()
-        self.open = False
-        self._may_begin = False
-        self._last: list[int] = []
-        if not tokenizer.has_thinking:
-            return
-        self._start = tuple(tokenizer.think_start_tokens)
-        self._end = tuple(tokenizer.think_end_tokens)
-        begun = tokenizer.rfind_think_start(list(prompt))
-        ended = tokenizer.rfind_think_end(list(prompt))
-        self.open = begun > ended
-        # An empty piece of reasoning at the end of the prompt means that there shall be none.
-        self._may_begin = not self.open and ended < len(prompt) - NEAR_THE_END
-
-    def takes(self, token: int) -> bool:
-        """Note a token of the text; return whether it is part of the reasoning."""
-        if self._may_begin and token == self._start[0]:
-            self.open = True
-        self._may_begin = False
-        if not self.open:
-            return False
-        self._last = [*self._last, token][-len(self._end) :]
-        self.open = tuple(self._last) != self._end
-        return True
-
-    def also(self, mask: Mask) -> Mask:
-        """Return a mask that also allows the reasoning to begin, where it may."""
-        if not self._may_begin:
-            return mask
-        wider = mask.copy()
-        word, bit = divmod(self._start[0], 32)
-        wider[word] |= np.uint32(1 << bit)
-        return wider
 
 
 def constrained_text(

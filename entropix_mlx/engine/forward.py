@@ -320,7 +320,7 @@ def _likelihoods(logits: mx.array, following: mx.array, best: int) -> list[Likel
     """Return how well `(n, vocab)` logits predict the `(n,)` tokens that follow."""
     logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
     own = mx.take_along_axis(logprobs, following[:, None], axis=-1)[:, 0]
-    is_best = logits.argmax(axis=-1) == following
+    rank = 1 + (logprobs > own[:, None]).sum(axis=-1)
     listed: list[tuple[tuple[int, float], ...]] = [()] * len(following)
     if best:
         tokens, gaps = map(numbers, most_probable(-logprobs, best))
@@ -328,4 +328,4 @@ def _likelihoods(logits: mx.array, following: mx.array, best: int) -> list[Likel
             tuple((token, -gap) for token, gap in zip(*row, strict=True))
             for row in zip(tokens, gaps, strict=True)
         ]
-    return list(map(Likelihood, numbers(own), numbers(is_best), listed))
+    return list(map(Likelihood, numbers(own), numbers(rank), listed))

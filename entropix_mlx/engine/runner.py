@@ -35,20 +35,23 @@ from ..answer.answer import Answer
 from ..answer.hooks import Hooks
 from ..answer.interventions.base import Intervention
 from ..answer.interventions.forks import Forks
+from ..answer.interventions.reasoning import ReasoningBudget
 from ..answer.interventions.retrieval import Retrieval
 from ..answer.interventions.thinking import Thinking
+from ..answer.loops import LoopDetector
 from ..answer.writer import Clock, Writer
 from ..errors import ContextLengthError, PromptError
 from ..models.base import LanguageModel
 from ..models.memory import cache_tokens, wired_memory
+from ..profiles.sections import MODE_TEXT
 from ..settings import ResolvedSettings, Settings, draw_seed
-from ..step import Step
+from ..step import Origin, Step
 from .cached_text import CachedText, Prompt
 from .constrained import constrained_text
 from .prompt_cache import PromptCache
 from .sampler_state import SamplerStates, check_biased, first_state
 from .scheduler import Scheduler
-from .several import Several
+from .several import Beginning, Several
 from .slot import Slot
 from .speculation.speculation import speculation_for
 
@@ -63,7 +66,9 @@ _NOT_DECIDING: dict[str, Any] = {
     "top_logprobs": 0,
     "speculation": "off",
     "stop": (),
+    "loops": "allow",
     "constraint": None,
+    "thinking_budget": None,
     "answers": 1,
 }
 """Fields of `Settings` that no sampler reads."""
@@ -160,6 +165,7 @@ class Runner:
         text: CachedText | None = None,
         scored: int | None = None,
         client: str | None = None,
+        beside: Slot | None = None,
     ) -> Slot:
         """Put an answer into the queue.
 
@@ -175,6 +181,8 @@ class Runner:
             scored: as in `Prompt`; nothing of the prompt is taken from the cache then.
             client: who asks. One who has no answer yet takes the place of an answer that can spare
                 it; None waits for a free one.
+            beside: a complete answer that begins as this one does. `forced` is no choice of a
+                person then, and what is cached of that answer is copied.
 
         Raises:
             PromptError: the prompt is empty, or holds a token that the model does not have.
@@ -193,6 +201,11 @@ class Runner:
             self._model.config.vocab_size,
         )
         base = text.base if text is not None else 0
+        forks = sampler.fork_rule
+        if settings.answers != 1 and forks.mode != MODE_TEXT:  # they are read from the steps
+            most = max(settings.top_logprobs, forks.width)
+            settings = replace(settings, top_logprobs=most)
+            resolved = replace(resolved, settings=settings)
         context_room = self._context_room([*prompt], forced, base)
         check_biased(sampler, vocab)
         room = context_room if settings.max_tokens < 0 else min(settings.max_tokens, context_room)
@@ -200,7 +213,9 @@ class Runner:
         before = list(prompt[: len(prompt) - len(answered)])
         clock, limit = Clock(), len(answered) + room
         score = sampler.profile.position_score
-        writer = Writer(self._tokenizer, score, limit, settings.stop, clock, before)
+        ends_loops = settings.loops == "stop" and settings.constraint is None
+        loops = LoopDetector(self._tokenizer.decode) if ends_loops else None
+        writer = Writer(self._tokenizer, score, limit, settings.stop, clock, before, loops)
         interventions = self._interventions(resolved, hooks, before)
         answer = Answer(writer, interventions, context_room=context_room, cancelled=hooks.cancelled)
         answer.resume(answered)
@@ -218,9 +233,10 @@ class Runner:
         draft = hooks.draft_model
         slot = Slot(
             answer,
-            self._prompt(prompt, text, scored),
+            self._prompt(prompt, text, scored, beside),
             resolved,
             forced=forced,
+            forced_origin=Origin.CHOSEN if beside is None else Origin.BRANCH,
             hooks=hooks,
             client=client,
             clock=clock,
@@ -323,19 +339,43 @@ class Runner:
     # ── Making a slot ───────────────────────────────────────────────────────────────────────────
 
     def _add_beside(
-        self, first: Slot, text: CachedText | None, settings: Settings, hooks: Hooks
+        self,
+        first: Slot,
+        text: CachedText | None,
+        settings: Settings,
+        hooks: Hooks,
+        beginning: Beginning | None,
     ) -> Slot:
         """Add another answer to the prompt of a first one, which may have ended."""
-        prompt = first.prompt
-        if first.ended and self._cache is None:
-            text = prompt.text
-        resolved = self.resolve(settings)
-        slot = self.add(prompt.tokens, resolved, hooks, text=text, client=first.client)
+        prompt, resolved = first.prompt, self.resolve(settings)
+        add = partial(self.add, resolved=resolved, hooks=hooks, client=first.client)
+        if beginning is None:
+            if first.ended and self._cache is None:
+                text = prompt.text
+            slot = add(prompt.tokens, text=text)
+        else:
+            steps = beginning.steps
+            slot = add(
+                [*prompt.tokens, *(step.token for step in steps)],
+                answered=steps,
+                forced=[beginning.token],
+                text=text,
+                beside=beginning.slot,
+            )
         if first.ended:  # its prompt takes memory already, unlike those of others that wait
             self._waiting.rotate(1)
         return slot
 
-    def _prompt(self, tokens: Sequence[int], text: CachedText | None, scored: int | None) -> Prompt:
+    def _prompt(
+        self,
+        tokens: Sequence[int],
+        text: CachedText | None,
+        scored: int | None,
+        beside: Slot | None,
+    ) -> Prompt:
+        if beside is not None:
+            known = beside.text or beside.prompt.text
+            return Prompt(tokens, lambda prompt: known.copy(known.common(prompt[:-1])))
         if text is not None:
             return Prompt(tokens, text.found)
         if scored is not None:  # every token must be computed
@@ -373,12 +413,15 @@ class Runner:
             stops=resolved.settings.stop,
             asks=hooks.choose is not None,
         )
+        budget = resolved.settings.thinking_budget
+        first = [] if budget is None else [ReasoningBudget(budget, tokenizer, prompt)]
         if resolved.settings.constraint is not None:
-            return [forks]
+            return [*first, forks]
         if hooks.retrieve is None:
-            return [thinking, forks]
+            return [*first, thinking, forks]
         notes = resolved.profile.notes
-        return [Retrieval(notes, tokenizer, hooks.retrieve, forks.due), thinking, forks]
+        retrieval = Retrieval(notes, tokenizer, hooks.retrieve, forks.due)
+        return [*first, retrieval, thinking, forks]
 
     # ── Admission ───────────────────────────────────────────────────────────────────────────────
 

@@ -5,20 +5,26 @@
                  └─ in the cache ─────────→ others, in one batch ─→ chosen
     8       prompt ─→ first answer and others, in one batch ─→ chosen
 
+    8       prompt ─→ first answer ─→ others, which begin inside it ─→ others … ─→ chosen
+    (tree)
+
 The first answer is that of the settings: its tokens are those of a single answer. The others are
 drawn at the temperature of the profile's section ``answers``, each from a seed that follows from
 the first one's; penalties, biases, stop strings and retrieval are those of the settings. They share
-what is cached of the prompt, which is computed once.
+what is cached of the prompt, which is computed once. Where they begin inside complete answers
+(`branch.mode` of the profile; see `answer/tree.py`), they have the settings of the first one, and
+share what is cached of that answer, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..answer.hooks import Hooks
 from ..answer.selection import AnswerSelection
-from ..profiles.sections import AnswersRule
+from ..profiles.sections import MODE_TEXT, AnswersRule
 from ..samplers.registry import find_sampler
 from ..settings import Settings
 from ..step import Step
@@ -27,21 +33,38 @@ from .slot import Slot
 FURTHER_SAMPLER = "temperature"
 
 
+class Beginning(NamedTuple):
+    """Where an answer begins inside another one."""
+
+    slot: Slot
+    """Of that other answer, which is complete."""
+    steps: Sequence[Step]
+    """What both share."""
+    token: int
+    """The first that they do not share."""
+
+
+AddAnswer = Callable[[Settings, Hooks, Beginning | None], Slot]
+
+
 class Several:
     """The slots of the answers to one prompt."""
 
-    def __init__(self, first: Slot, add: Callable[[Settings, Hooks], Slot]) -> None:
-        """Begin with the first answer; with a number in its setting `answers`, add all others.
+    def __init__(self, first: Slot, add: AddAnswer) -> None:
+        """Begin with the first answer; with a number in its setting `answers`, and without a tree,
+        add all others.
 
         Args:
             first: it waits.
             add: adds another answer to the prompt to the runner.
         """
         rule, settings = first.resolved.profile.answers, first.resolved.settings
-        self.selection = AnswerSelection(rule, settings.answers, first.resolved.seed)
+        forks = first.resolved.sampler.fork_rule
+        self.selection = AnswerSelection(rule, settings.answers, first.resolved.seed, forks)
         self.slots = [first]
         self._add = add
-        self._settings = further(settings, rule)
+        tree = forks.mode != MODE_TEXT
+        self._settings = replace(settings, answers=1) if tree else further(settings, rule)
         hooks = replace(first.hooks, choose=None, on_fork=None, on_prefill=None)
         self._hooks = first.hooks if hooks == first.hooks else hooks
         first.selection = self.selection
@@ -71,8 +94,13 @@ class Several:
 
     def _add_drawn(self) -> None:
         for candidate in self.selection.candidates[len(self.slots) :]:
-            settings = replace(self._settings, seed=candidate.seed)
-            self.slots.append(self._add(settings, self._hooks))
+            settings, beginning = replace(self._settings, seed=candidate.seed), None
+            if (leaf := candidate.leaf) is not None:
+                most = max(-1, self._settings.max_tokens - leaf.place)
+                settings = replace(settings, max_tokens=most)
+                steps = tuple(candidate.steps)
+                beginning = Beginning(self.slots[leaf.answer], steps, leaf.token)
+            self.slots.append(self._add(settings, self._hooks, beginning))
 
 
 def further(settings: Settings, rule: AnswersRule) -> Settings:

@@ -37,7 +37,7 @@ from ..answer.selection import AnswerSelection
 from ..answer.writer import Clock
 from ..errors import ConstraintError
 from ..settings import ResolvedSettings
-from ..step import Fork, Step
+from ..step import Fork, Origin, Step
 from .cached_text import BranchCaches, BranchGroup, CachedText, Prompt
 from .constrained import ConstrainedText
 from .forward import Pass, SlotRows
@@ -68,6 +68,7 @@ class Slot:
         resolved: ResolvedSettings,
         *,
         forced: Sequence[int] = (),
+        forced_origin: Origin = Origin.CHOSEN,
         hooks: Hooks | None = None,
         client: str | None = None,
         clock: Clock | None = None,
@@ -78,7 +79,7 @@ class Slot:
         """Prepare an answer, which starts when its prompt is in the cache.
 
         Args:
-            forced: tokens to commit first.
+            forced: tokens to commit first, of that origin.
             client: who asks, if others may: they share the places for answers.
             clock: stands still while a person chooses.
             states: None where the sampler does not remember the text.
@@ -101,7 +102,7 @@ class Slot:
         """Where this is the first of several answers to its prompt: all of them."""
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
-        self._requests = answer.live(prompt.tokens[-1], forced)
+        self._requests = answer.live(prompt.tokens[-1], forced, forced_origin)
         self.hooks = hooks or Hooks()
         self._clock = clock or Clock()
         self._states = states

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..step import Decision, Metrics, Strategy
+from ..step import Decision, Metrics, Step, Strategy
 from .confidence import NO_SCORE, AnswerMetrics, Verdict, check_score, score_of
 from .fields import (
     LARGEST_TOP_K,
@@ -28,6 +28,8 @@ BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE = "strategy", "entropy", "margin",
 TRIGGERS = (BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE)
 """What makes a position a fork: see `ForkRule.forks`."""
 UNFORKED_ARGMAX, UNFORKED_DRAW = "argmax", "draw"
+MODE_TEXT, MODE_ANSWERS, MODE_LEAVES = "text", "answers", "leaves"
+"""What becomes of the branches of a fork."""
 MOST_FORKS = 8
 """`max_branches` where forks are turned on and no number is given."""
 BEST, VOTE = "best", "vote"
@@ -97,6 +99,7 @@ class RetrievalRule:
 class ForkRule:
     """Where forks are, how far their branches are followed, and how they are compared."""
 
+    mode: str = ruled(one_of(MODE_TEXT, MODE_ANSWERS, MODE_LEAVES))
     trigger: str = ruled(one_of(*TRIGGERS))
     trigger_at: float = real(0)
     width: int = whole(1, 64)
@@ -111,7 +114,7 @@ class ForkRule:
     max_branches: int = whole(0)
     min_gap: int = whole(0)
 
-    def forks(self, decision: Decision, chance: float) -> bool:
+    def forks(self, decision: Decision | Step, chance: float) -> bool:
         """Return whether there is a fork at a position, with a number drawn for it from [0, 1)."""
         metrics = decision.metrics
         found = {

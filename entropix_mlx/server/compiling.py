@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..answer.reasoning import ReasoningSpan
 from ..constraints.constraint import GRAMMAR, JSON_SCHEMA, Constraint
 from ..errors import ConstraintError
 from ..tools.formats import CallFormat
@@ -15,6 +16,7 @@ from ..tools.rules import json_rule
 from .openai.errors import RequestError
 from .openai.message import ChatMessage
 from .openai.parse import CompletionRequest
+from .openai.template import variables_for_effort
 from .openai.tools import Tools
 
 if TYPE_CHECKING:
@@ -30,8 +32,8 @@ class Compiler:
         self._most_characters = most_characters
 
     def concerns(self, request: CompletionRequest) -> bool:
-        """Return whether a request has tools, calls or a constraint."""
-        stated = request.tools or request.settings.constraint
+        """Return whether a request has tools, calls, an effort or a constraint."""
+        stated = request.tools or request.settings.constraint or request.reasoning_effort
         return stated is not None or _has_calls(request)
 
     def prepare(self, request: CompletionRequest) -> tuple[CompletionRequest, CallFormat | None]:
@@ -41,6 +43,8 @@ class Compiler:
             RequestError: the model knows no tools, or the constraint cannot be compiled.
         """
         form = None
+        if request.reasoning_effort is not None:
+            request = self._with_effort(request, request.reasoning_effort)
         if request.tools is not None or _has_calls(request):
             form = self._format
             if form is None:
@@ -63,8 +67,7 @@ class Compiler:
         if request.tools is not None and form is not None:
             calls = CallReader(form, request.tools.listed)
         if request.chat and self._tokenizer.has_thinking:
-            begun = self._tokenizer.rfind_think_start(list(prompt))
-            is_open = begun > self._tokenizer.rfind_think_end(list(prompt))
+            is_open = ReasoningSpan(self._tokenizer, prompt).open
             tags = self._tokenizer.think_start, self._tokenizer.think_end
             reasoning = ReasoningReader(*tags, is_open)
         return ChatMessage(reasoning, calls)
@@ -80,6 +83,15 @@ class Compiler:
         from ..api.tools import special_tokens
 
         return special_tokens(self._tokenizer)
+
+    def _with_effort(self, request: CompletionRequest, effort: str) -> CompletionRequest:
+        from ..api.chat_template import own_template
+
+        template = own_template(self._tokenizer) or ""
+        stated = variables_for_effort(effort, template, self._tokenizer.has_thinking)
+        if stated is None:
+            return replace(request, settings=replace(request.settings, thinking_budget=0))
+        return replace(request, variables={**stated, **request.variables})
 
     def _with_tools(
         self, request: CompletionRequest, tools: Tools, form: CallFormat

@@ -15,7 +15,7 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -186,7 +186,8 @@ class Intake:
 
     def _choices(self, request: CompletionRequest, form: CallFormat | None) -> Work[list[Choice]]:
         listed = request.tools.listed if request.tools else ()
-        yield from self._count(json.dumps(listed))
+        variables = request.variables
+        yield from self._count(json.dumps([listed, variables]))
         seed = request.settings.seed
         first = secrets.randbits(SEED_BITS) if seed is None else seed
         prefix = request.prefix
@@ -196,7 +197,7 @@ class Intake:
         choices: list[Choice] = []
         for prompt in request.prompts:
             yield from self._count(_text(prompt) or "")
-            tokens = (*_tokens(prompt, self._tokenizer, listed), *prefix)
+            tokens = (*_tokens(prompt, self._tokenizer, listed, variables), *prefix)
             echoed = ""
             if request.echo:
                 echoed = prompt if isinstance(prompt, str) else self._tokenizer.decode([*tokens])
@@ -281,16 +282,21 @@ def _text(prompt: Prompt) -> str | None:
     if isinstance(prompt, str):
         return prompt
     messages = [message for message in prompt if isinstance(message, dict)]
-    texts = (part for message in messages for part in (message["content"], _calls_text(message)))
+    texts = (part for message in messages for part in _parts(message))
     return "\n".join(texts) if messages else None
 
 
-def _calls_text(message: Message) -> str:
-    return json.dumps(message["tool_calls"]) if "tool_calls" in message else ""
+def _parts(message: Message) -> Iterator[str]:
+    yield message["content"]
+    yield message.get("reasoning_content", "")
+    yield json.dumps(message["tool_calls"]) if "tool_calls" in message else ""
 
 
 def _tokens(
-    prompt: Prompt, tokenizer: TokenizerWrapper, tools: Sequence[dict[str, Any]]
+    prompt: Prompt,
+    tokenizer: TokenizerWrapper,
+    tools: Sequence[dict[str, Any]],
+    variables: Mapping[str, Any],
 ) -> Sequence[int]:
     from ..api.prompts import conversation_prompt, text_prompt
 
@@ -298,5 +304,5 @@ def _tokens(
         return text_prompt(tokenizer, prompt)
     messages = [message for message in prompt if isinstance(message, dict)]
     if messages:
-        return conversation_prompt(tokenizer, messages, tools)
+        return conversation_prompt(tokenizer, messages, tools, variables)
     return [token for token in prompt if isinstance(token, int)]

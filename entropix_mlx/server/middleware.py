@@ -146,8 +146,7 @@ class _MarkedSend:
                 headers["access-control-allow-origin"] = self.origin
                 headers["vary"] = "Origin"
             message = {**message, "headers": headers.raw}
-        if self.status != CLIENT_GONE:  # the connection may be in no state for a response
-            await self.send(message)
+        await self.send(message)
 
 
 def error_response(error: RequestError, path: str) -> Response:

@@ -242,6 +242,9 @@ class HttpConnection(H11Protocol):
         for event in events:
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+        if self.cycle is not None:  # a request whose body is not HTTP: nobody gets its response
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def _await_head(self) -> None:
         if self._head_timer is not None:

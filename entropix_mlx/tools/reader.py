@@ -176,6 +176,10 @@ class ReasoningReader:
         self._lines = ""
         """Line breaks between the reasoning and the answer, which belong to neither."""
 
+    @property
+    def inside(self) -> bool:
+        return bool(self._end) and not self._start
+
     def add(self, text: str) -> tuple[str, str]:
         """Return what a text adds to the reasoning, and to what follows it."""
         self._waiting += text

@@ -254,3 +254,58 @@ def test_one_of_several_answers_is_what_the_library_chooses(client, expected):
     assert "answers" not in client.chat(**own).choice["entropix"]
     both = client.chat(**own, answers=2, n=2).json["choices"]
     assert [len(one["entropix"]["answers"]["answers"]) for one in both] == [2, 2]
+
+
+def test_a_loop_ends_an_answer_where_that_is_asked_for(client):
+    tokens = client.server.batcher.tokenizer.encode("the same. ") * 12
+    options = {"forced": tokens, "max_tokens": len(tokens)}
+    for ask in (client.chat, client.complete):
+        choice = ask(**options, loops="stop").choice
+        assert (choice["finish_reason"], choice["entropix"]["stopped"]) == ("stop", "loop")
+        last = ask(**options, loops="stop", stream=True).events[-1]["choices"][0]
+        assert (last["finish_reason"], last["entropix"]["stopped"]) == ("stop", "loop")
+        choice = ask(**options).choice
+        assert (choice["finish_reason"], choice["entropix"]["stopped"]) == ("length", None)
+    choice = client.complete(**options, loops="stop", guided_regex="(?s:.*)").choice
+    assert choice["entropix"]["stopped"] is None, "constrained answers are left alone"
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        *({"functions": []}, {"function_call": "none"}, {"modalities": ["text"]}),
+        *({"audio": None}, {"prediction": {"type": "content", "content": "x"}}),
+    ],
+    ids=str,
+)
+def test_what_asks_for_nothing_changes_nothing(client, nothing):
+    plain, reply = client.chat(), client.chat(**nothing)
+    assert (reply.status, reply.choice["message"]) == (200, plain.choice["message"])
+
+
+def test_a_top_p_of_zero_takes_the_most_probable_token(client):
+    greedy = client.chat(sampler="greedy").choice["message"]["content"]
+    for seed in range(3):
+        reply = client.chat(sampler="temperature", temperature=1, top_p=0, seed=seed)
+        assert reply.choice["message"]["content"] == greedy
+
+
+def test_prompt_logprobs_are_those_of_an_echo(client):
+    echo = client.complete(echo=True, logprobs=3, max_tokens=0).choice["logprobs"]
+    choice = client.complete(prompt_logprobs=3, max_tokens=1, logprobs=1).choice
+    assert [len(listed) for listed in choice["logprobs"]["top_logprobs"]] in ([1], [2])
+    first, *others = choice["prompt_logprobs"]
+    assert first is None
+    for entry, expected in zip(others, echo["token_logprobs"][1:], strict=True):
+        own, *listed = entry.values()
+        assert own["logprob"] == pytest.approx(expected)
+        better = [one for one in listed if one["logprob"] > own["logprob"]]
+        assert own["rank"] == len(better) + 1 or own["rank"] > len(better) == 3
+        ranks = sorted(one["rank"] for one in entry.values())
+        assert ranks[:3] == [1, 2, 3]
+    reply = client.chat(prompt_logprobs=0)
+    entries = reply.json["prompt_logprobs"][1:]
+    assert len(entries) == reply.json["usage"]["prompt_tokens"] - 1
+    assert all(len(entry) == 1 for entry in entries)
+    assert client.chat(prompt_logprobs=1, stream=True).error["param"] == "stream"
+    assert client.chat().json["prompt_logprobs"] is None

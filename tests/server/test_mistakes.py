@@ -16,13 +16,18 @@ HI = [{"role": "user", "content": "Hi"}]
 
 TOOL = {"type": "function", "function": {"name": "f"}}
 WRONG_CALLS = (
-    *([], {}, [{}], [{"id": "a"}], [{"id": 1, "function": {"name": "f", "arguments": "{}"}}]),
+    *({}, [{}], [{"id": "a"}], [{"id": 1, "function": {"name": "f", "arguments": "{}"}}]),
     *([{"id": "a", "function": {"name": "f", "arguments": wrong}}] for wrong in ("{", "[]", 7)),
 )
 CHAT_MISTAKES = {
     "temprature": [1],
     "temperature": ["hot", -1],
-    "top_p": [0],
+    "top_p": [-1, 2, False],
+    "loops": ["x"],
+    "prompt_logprobs": [-1, 21, True],
+    "reasoning_effort": ["high", 3],
+    "thinking_budget": [-1],
+    "chat_template_kwargs": [[], {"messages": []}],
     "sampler": ["best"],
     "presence_penalty": [3],
     "logit_bias": [{"65": 101}, {"258": 1}],

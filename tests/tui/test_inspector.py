@@ -73,6 +73,8 @@ def test_the_end_of_an_answer():
     assert stopped.endswith("· ← →: why these tokens, and alternatives")
     steps[-1] = replace(steps[-1], finish_reason="length")
     assert draw_ending(Summary.of(steps), 7, "Tab", 60).plain.startswith("token limit · 61")
+    steps[-1] = replace(steps[-1], finish_reason="stop", stopped="loop")
+    assert not draw_ending(Summary.of(steps), 7, "Tab", 60).plain.startswith("end of text")
 
 
 def test_alternatives_show_their_probability():

@@ -34,6 +34,8 @@ IMPOSSIBLE = {
     "top_k": [10**20, 2.5],
     "min_p": [[0.1]],
     "sampler": [3],
+    "loops": ["x", None],
+    "thinking_budget": [-1, 1.5, "x"],
     "profile": [3],
     "changes": [[1]],
     "repetition_penalty": [0],

@@ -10,7 +10,7 @@ from textual.widgets import Static
 from entropix_mlx.palette import printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Fork, Step, Strategy
-from entropix_mlx.summary import Summary
+from entropix_mlx.summary import LOOP_ENDING, Summary
 from entropix_mlx.traces.explain import Explanation, explain, standing
 
 from ..drawing import DIM
@@ -99,7 +99,7 @@ def draw_why(why: Explanation, width: int) -> Content:
 def draw_ending(summary: Summary, seed: int | None, key: str, width: int) -> Content:
     """Return the end of an answer, its length, speed and seed, and the longest hint that fits."""
     parts = [
-        ENDINGS.get(summary.finish_reason or "", "stopped"),
+        LOOP_ENDING if summary.stopped else ENDINGS.get(summary.finish_reason or "", "stopped"),
         f"{summary.completion_tokens} tokens",
         "" if seed is None else f"seed {seed}",
         summary.interventions,

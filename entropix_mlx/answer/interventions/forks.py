@@ -28,7 +28,7 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...profiles.sections import ForkRule
+from ...profiles.sections import MODE_TEXT, ForkRule
 from ...step import Branch, ChosenBy, Fork, Origin, Step, Stopped
 from ..hooks import OnFork
 from ..position import Position
@@ -105,9 +105,9 @@ class Forks:
 
     def _width(self, index: int, here: Position) -> int:
         """Return how many branches to follow from a position: 1 where there is no fork."""
-        if here.forced or not self._allowance.allows(index):
+        if self._rule.mode != MODE_TEXT or here.forced or not self._allowance.allows(index):
             return 1
-        if not self._rule.forks(here.decision, _chance(self._seed, index)):
+        if not self._rule.forks(here.decision, chance(self._seed, index)):
             return 1
         return self._rule.width_at(here.entropy)
 
@@ -428,7 +428,7 @@ def chosen(fork: Fork, branch: int) -> Fork:
     return replace(fork, winner=branch, chosen_by=ChosenBy.USER)
 
 
-def _chance(seed: int, index: int) -> float:
+def chance(seed: int, index: int) -> float:
     """Return a number in [0, 1), a function of the seed and the position in the answer alone."""
     digest = hashlib.blake2b(f"{seed}:{index}:fork".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little") / 2**32

@@ -16,7 +16,7 @@ from ...settings import Settings
 NEVER = ("config", "help")
 """Options that a file cannot set."""
 _SETTINGS = {field.name for field in fields(Settings)}
-_CHECKED_ALONE = ("sampler", "profile", "max_tokens", "seed", "stop", "attention_layers")
+_CHECKED_ALONE = ("sampler", "profile", "max_tokens", "seed", "stop", "loops", "attention_layers")
 """Fields of `Settings` that can be checked while all others have their defaults."""
 
 

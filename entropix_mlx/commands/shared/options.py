@@ -25,7 +25,7 @@ from ...profiles.sections import MOST_FORKS
 from ...profiles.selection import AUTO
 from ...records import parse_json, parse_toml
 from ...samplers.registry import SAMPLERS
-from ...settings import ATTENTION_LAYERS, BATCH, Settings, draft_length
+from ...settings import ATTENTION_LAYERS, BATCH, LOOPS, Settings, draft_length
 
 if TYPE_CHECKING:
     from ..ranks.shares import Ranks
@@ -274,6 +274,8 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     add("--max-tokens", "-m", type=token_count, default=Settings.max_tokens, metavar="N", help=most)
     before = "end an answer before this text; may be repeated"
     add("--stop", action="append", default=[], metavar="TEXT", help=before)
+    add_loops(parser)
+    add_thinking_budget(parser)
     add_profile(parser)
     for name, parameter in parameters().items():
         option = "--temp" if name == "temperature" else f"--{name.replace('_', '-')}"
@@ -297,6 +299,16 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         metavar="auto|off|N",
         help="propose N tokens at a time where the text repeats itself (default: auto)",
     )
+
+
+def add_loops(parser: argparse.ArgumentParser, default: str = Settings.loops) -> None:
+    what = "stop: end an answer that only repeats itself (default: %(default)s)"
+    parser.add_argument("--loops", choices=LOOPS, default=default, help=what)
+
+
+def add_thinking_budget(parser: argparse.ArgumentParser) -> None:
+    most = "tokens of reasoning, before its end tag is put in (default: no limit)"
+    parser.add_argument("--thinking-budget", type=count, metavar="N", help=most)
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:

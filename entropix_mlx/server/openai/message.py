@@ -30,6 +30,8 @@ class ChatMessage:
         self._ends = [0]
         """Where the text of each step ends, without reasoning; before all of them, 0."""
         self._reasoning = self._text = ""
+        self.reasoning_tokens = 0
+        """Those between the tags."""
 
     @property
     def calls(self) -> list[Call]:
@@ -38,7 +40,11 @@ class ChatMessage:
     def add(self, step: Step) -> Json:
         """Return the delta of a step."""
         reader = self._reasoning_reader
-        reasoning, text = ("", step.text) if reader is None else reader.add(step.text)
+        reasoning, text = "", step.text
+        if reader is not None:
+            was_inside = reader.inside
+            reasoning, text = reader.add(step.text)
+            self.reasoning_tokens += was_inside and reader.inside
         if self._call_reader is None:
             return self._delta(reasoning, [Addition(text)])
         self._steps.append(step)

@@ -5,14 +5,15 @@ A field that is wrong, unknown or not supported raises a `RequestError` with its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...profiles.fields import Number, Rule, check_flag, shown
 from ...profiles.profile import Profile
 from ...settings import ANSWERS, Settings
 from ..model_info import Limits, ServedModel
-from . import constraints, sampling, tools
+from . import constraints, sampling, template, tools
 from .body import Body, check_object
 from .errors import RequestError
 
@@ -35,18 +36,23 @@ _BOTH = (
     *sampling.FIELDS,
     *constraints.FIELDS,
     *("model", "n", "stream", "stream_options", "logprobs", "prefix", "forced", "user"),
+    "prompt_logprobs",
 )
-_CHAT = (*_BOTH, "messages", "top_logprobs", *tools.FIELDS)
+_CHAT = (*_BOTH, "messages", "top_logprobs", *tools.FIELDS, *template.FIELDS)
 _COMPLETION = (*_BOTH, "prompt", "echo", "best_of", "suffix")
 _WITHOUT_EFFECT = (
     *("metadata", "store", "service_tier", "safety_identifier"),
-    *("prompt_cache_key", "verbosity"),
+    *("prompt_cache_key", "verbosity", "prediction"),
 )
 """Fields of OpenAI's that would change nothing in an answer."""
-_UNSUPPORTED = (
-    *("functions", "function_call", "modalities", "audio", "prediction", "reasoning_effort"),
-    "web_search_options",
-)
+_UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "web_search_options": (),
+}
+"""Fields of OpenAI's, and the values by which nothing is asked for."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +67,19 @@ class CompletionRequest:
     stream: bool = False
     include_usage: bool = False
     logprobs: bool = False
+    top_logprobs: int = 0
+    """The most probable tokens that are listed beside each of an answer."""
+    prompt_logprobs: int | None = None
+    """Those that are listed beside each of the prompt; None where nothing is."""
     echo: bool = False
     prefix: str | tuple[int, ...] = ()
     """The beginning of each answer; it is not sent."""
     forced: tuple[int, ...] = ()
     """Tokens that come next, whatever would be drawn; they are sent like all others."""
     tools: tools.Tools | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Of the chat template."""
+    reasoning_effort: str | None = None
     constrained_by: str | None = None
     """The field that states the constraint of the settings."""
     translator: Translator | None = None
@@ -79,7 +92,7 @@ class CompletionRequest:
     @property
     def scored(self) -> bool:
         """Whether the log probabilities of the prompts' own tokens are sent."""
-        return self.echo and self.logprobs
+        return (self.echo and self.logprobs) or self.prompt_logprobs is not None
 
 
 def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
@@ -90,14 +103,15 @@ def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
     best = body.read("top_logprobs", Number(0, served.limits.top_logprobs, whole=True), 0)
     if best and not logprobs:
         raise RequestError("top_logprobs needs logprobs: true", "top_logprobs")
-    settings = sampling.read_settings(body, served, served.settings.max_tokens)
-    settings = replace(settings, top_logprobs=best)
     request = CompletionRequest(
         chat=True,
         prompts=(messages,),
-        settings=settings,
+        settings=sampling.read_settings(body, served, served.settings.max_tokens),
         logprobs=logprobs,
+        top_logprobs=best,
         tools=tools.read_tools(body, served.limits),
+        variables=template.read_variables(body, served.limits),
+        reasoning_effort=template.read_effort(body),
     )
     return _with_common(request, body, served)
 
@@ -107,11 +121,16 @@ def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
     _refuse_unsupported(body)
     echo = body.read("echo", check_flag, False)
     best = body.read("logprobs", Number(0, served.limits.top_logprobs, whole=True))
-    settings = sampling.read_settings(body, served, COMPLETION_TOKENS, least=0 if echo else 1)
-    settings = replace(settings, top_logprobs=best or 0)
+    least = 0 if echo or "prompt_logprobs" in body else 1
+    settings = sampling.read_settings(body, served, COMPLETION_TOKENS, least)
     prompts = body.require("prompt", _prompts(served))
     request = CompletionRequest(
-        chat=False, prompts=prompts, settings=settings, logprobs=best is not None, echo=echo
+        chat=False,
+        prompts=prompts,
+        settings=settings,
+        logprobs=best is not None,
+        top_logprobs=best or 0,
+        echo=echo,
     )
     best_of = body.read("best_of", ANSWERS, body.get("n"))
     if best_of != body.get("n"):
@@ -128,6 +147,11 @@ def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
 
 def _with_common(request: CompletionRequest, body: Body, served: ServedModel) -> CompletionRequest:
     limits = served.limits
+    stream = body.read("stream", check_flag, False)
+    listed = body.read("prompt_logprobs", Number(0, limits.top_logprobs, whole=True))
+    if listed is not None and stream:
+        raise RequestError("prompt_logprobs come with a whole answer: leave stream out", "stream")
+    request = replace(request, prompt_logprobs=listed)
     options = Body(body.read("stream_options", check_object, {}))
     options.check_names(("include_usage", "include_obfuscation"))
     n = body.read("n", Number(1, limits.answers, whole=True), 1)
@@ -140,14 +164,19 @@ def _with_common(request: CompletionRequest, body: Body, served: ServedModel) ->
     if n * drawn * len(request.prompts) > limits.answers:
         raise RequestError(f"a request may ask for {limits.answers} answers at most", "n")
     if several != 1 and ("forced" in body or request.scored):
-        raise RequestError("with forced, or echo and logprobs, there is one answer", "answers")
-    stream = body.read("stream", check_flag, False)
+        raise RequestError(
+            "with forced, prompt_logprobs, or echo and logprobs, there is one answer", "answers"
+        )
     if "stream_options" in body and not stream:
         raise RequestError("stream_options needs stream: true", "stream_options")
     constraint, named = constraints.read_constraint(body)
     return replace(
         request,
-        settings=replace(request.settings, constraint=constraint),
+        settings=replace(
+            request.settings,
+            constraint=constraint,
+            top_logprobs=max(request.top_logprobs, listed or 0),
+        ),
         constrained_by=named,
         n=n,
         stream=stream,
@@ -158,8 +187,8 @@ def _with_common(request: CompletionRequest, body: Body, served: ServedModel) ->
 
 
 def _refuse_unsupported(body: Body) -> None:
-    for name in _UNSUPPORTED:
-        if name in body:
+    for name, empty in _UNSUPPORTED.items():
+        if name in body and body.get(name) not in empty:
             raise RequestError(f"{name} is not supported: leave it out", name, code="unsupported")
 
 
@@ -184,10 +213,14 @@ def _read_message(value: Any, number: int) -> Message:
         raise RequestError(f"{where}.role must be one of {known}, not {shown(role)}", "messages")
     content, calls = value.get("content"), value.get("tool_calls")
     read: Message = {"role": ROLES[role]}
-    if role == "assistant" and calls:
+    if role == "assistant":
         # What is null is rendered as nothing: some templates take no other content.
-        read["content"] = "" if content is None else _read_content(content, where)
-        return read | {"tool_calls": tools.read_calls(calls, where)}
+        read["content"] = _read_content("" if content in (None, []) else content, where)
+        if reasoning := value.get("reasoning_content"):
+            read["reasoning_content"] = _read_content(reasoning, where)
+        if calls not in (None, []):
+            read["tool_calls"] = tools.read_calls(calls, where)
+        return read
     read["content"] = _read_content(content, where)
     if role == "tool":
         read["tool_call_id"] = tools.read_id(value.get("tool_call_id"), f"{where}.tool_call_id")

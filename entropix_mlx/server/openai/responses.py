@@ -103,6 +103,7 @@ class Choice:
             choice["message"] = self.message.whole()
         else:
             choice["text"] = self.echoed + text if self.request.echo else text
+            choice["prompt_logprobs"] = self.prompt_logprobs()
         choice["logprobs"] = self._all_logprobs() if self.request.logprobs else None
         return choice | {"entropix": self._totals()}
 
@@ -140,6 +141,7 @@ class Choice:
             "roll_backs": summary.roll_backs,
             "seed": self.settings.seed,
             "stop_string": self._stop_string,
+            "stopped": summary.stopped,
         }
 
     @property
@@ -149,6 +151,22 @@ class Choice:
             return None
         tail = b"".join(map(self.tokens.bytes_of, self._last_tokens)).decode("utf-8", "replace")
         return next((stop for stop in self.settings.stop if stop in tail), None)
+
+    def prompt_logprobs(self) -> list[Json | None] | None:
+        """Return those of the prompt's tokens in vLLM's form: of each, itself comes first."""
+        most = self.request.prompt_logprobs
+        if most is None:
+            return None
+        found: list[Json | None] = [None]
+        for token, score in zip(self.prompt[1:], self._scores, strict=True):
+            own = {str(token): self._ranked(token, score.logprob, score.rank)}
+            others = enumerate(score.listed[:most], 1)
+            listed = {str(one): self._ranked(one, value, rank) for rank, (one, value) in others}
+            found.append(own | listed)
+        return found
+
+    def _ranked(self, token: int, logprob: float, rank: int) -> Json:
+        return {"logprob": logprob, "rank": rank, "decoded_token": self.tokens.text_of(token)}
 
     def _all_logprobs(self) -> Json:
         if not self.request.echo:
@@ -161,7 +179,8 @@ class Choice:
         shown = [step for step in steps if step.text or step.finish_reason != "stop"]
         if self.request.chat:
             return {"content": [self._content(step) for step in shown], "refusal": None}
-        best = [[(one.token, one.logprob) for one in step.top_logprobs] for step in shown]
+        most = self.request.top_logprobs
+        best = [[(one.token, one.logprob) for one in step.top_logprobs[:most]] for step in shown]
         return self._listed(
             (step.token, step.logprob, listed, len(step.text))
             for step, listed in zip(shown, best, strict=True)
@@ -175,7 +194,7 @@ class Choice:
         found = self._listed(
             (token, None, (), length)
             if score is None
-            else (token, score.logprob, score.listed, length)
+            else (token, score.logprob, score.listed[: self.request.top_logprobs], length)
             for token, score, length in zip(self.prompt, scores, lengths, strict=True)
         )
         self._offset = len(self.echoed)
@@ -185,7 +204,7 @@ class Choice:
         found: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for token, logprob, best, length in entries:
             top: dict[str, float] | None = None
-            if logprob is not None and self.settings.top_logprobs:
+            if logprob is not None and self.request.top_logprobs:
                 top = {}
                 for other, value in (*best, (token, logprob)):
                     top.setdefault(self.tokens.text_of(other), value)
@@ -197,7 +216,8 @@ class Choice:
         return found
 
     def _content(self, step: Step) -> Json:
-        best = [self._token(one.token, one.logprob) for one in step.top_logprobs]
+        listed = step.top_logprobs[: self.request.top_logprobs]
+        best = [self._token(one.token, one.logprob) for one in listed]
         return self._token(step.token, step.logprob) | {"top_logprobs": best}
 
     def _token(self, token: int, logprob: float) -> Json:
@@ -225,6 +245,8 @@ class CompletionResponse:
     def whole(self) -> Json:
         choices = [choice.whole() for choice in self.choices]
         frame = {"object": self._whole, **self._common}
+        if self.request.chat:
+            frame["prompt_logprobs"] = self.choices[0].prompt_logprobs()
         return frame | {"choices": choices, "usage": self.usage()}
 
     def chunk(self, choice: Json) -> Json:
@@ -240,10 +262,12 @@ class CompletionResponse:
         firsts = self.choices[:: self.request.n]
         prompt = sum(len(choice.prompt) for choice in firsts)
         completion = sum(choice.summary.completion_tokens for choice in self.choices)
+        reasoning = sum(choice.message.reasoning_tokens for choice in self.choices)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
+            "completion_tokens_details": {"reasoning_tokens": reasoning},
             "prompt_tokens_details": {"cached_tokens": sum(choice.cached for choice in firsts)},
         }
 

@@ -7,25 +7,37 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import ProfileError, SamplerError
-from ...profiles.fields import LARGEST_WHOLE, Number, Rule, check_flag, check_text, overlaid, shown
+from ...profiles.fields import (
+    LARGEST_WHOLE,
+    Number,
+    Rule,
+    check_flag,
+    check_text,
+    one_of,
+    overlaid,
+    shown,
+)
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
 from ...profiles.sections import MOST_FORKS
 from ...samplers.registry import find_sampler
-from ...settings import ANSWERS, NO_LIMIT, Settings
+from ...settings import ANSWERS, LOOPS, NO_LIMIT, Settings
 from ..model_info import Limits, ServedModel
 from .body import Body, check_object
 from .errors import RequestError
 
 FIELDS = (
     *parameters(),
-    *("seed", "max_tokens", "max_completion_tokens", "stop"),
+    *("seed", "max_tokens", "max_completion_tokens", "stop", "loops", "thinking_budget"),
     *("sampler", "profile", "set", "think", "branch", "answers"),
 )
 
 SEED = Number(-(2**63), 2**63 - 1, whole=True)
 PENALTY = Number(-2.0, 2.0)
 LARGEST_BIAS = 100.0
+TOKENS = Number(0, LARGEST_WHOLE, whole=True)
+SMALLEST_TOP_P = 1e-9
+"""What a `top_p` of 0 means, which OpenAI takes: the most probable token."""
 
 
 def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) -> Settings:
@@ -44,6 +56,8 @@ def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) ->
         seed=body.read("seed", SEED, served.settings.seed),
         answers=body.read("answers", ANSWERS, served.settings.answers),
         stop=body.read("stop", _stops(served.limits)) or served.settings.stop,
+        thinking_budget=body.read("thinking_budget", TOKENS, served.settings.thinking_budget),
+        loops=body.read("loops", one_of(*LOOPS), served.settings.loops),
         **given,
     )
 
@@ -51,6 +65,8 @@ def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) ->
 def _read_parameters(body: Body, served: ServedModel) -> dict[str, Any]:
     for name in ("presence_penalty", "frequency_penalty"):
         body.read(name, PENALTY)
+    if type(top_p := body.get("top_p")) in (int, float) and not top_p:
+        body = Body(body.without(()) | {"top_p": SMALLEST_TOP_P})
     known = parameters().items()
     given = {name: body.read(name, option.rule) for name, option in known if name in body}
     _check_biases(given.get("logit_bias", {}), served)

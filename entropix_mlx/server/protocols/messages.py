@@ -13,18 +13,22 @@ from ..model_info import ServedModel
 from ..openai.body import Body, check_object
 from ..openai.errors import RequestError
 from ..openai.parse import CompletionRequest, parse_chat
+from ..openai.sampling import TOKENS
+from ..openai.template import NO_EFFORT
 from .translator import Json, Translator, check_absent, read_parts, read_tools
 
 PATH = "/v1/messages"
 
 _FIELDS = (
     *("system", "messages", "max_tokens", "stop_sequences", "tools", "tool_choice", "metadata"),
-    *("output_config", "output_format"),
+    *("output_config", "output_format", "thinking"),
 )
 _UNSUPPORTED = (
-    *("container", "mcp_servers", "thinking", "context_management", "n", "response_format"),
-    *("max_completion_tokens", "logprobs", "stream_options"),
+    *("container", "mcp_servers", "context_management", "n", "response_format"),
+    *("max_completion_tokens", "logprobs", "stream_options", "prompt_logprobs"),
+    *("reasoning_effort", "thinking_budget"),
 )
+ENABLED, DISABLED, ADAPTIVE = "enabled", "disabled", "adaptive"
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _ERRORS = {
@@ -50,6 +54,7 @@ def _parse(body: Body, served: ServedModel, most: Any) -> CompletionRequest:
     check_absent(body, _UNSUPPORTED)
     messages, prefix = _read_messages(body)
     choice = Body(body.read("tool_choice", check_object, {}))
+    thinking = Body(body.read("thinking", check_object, {}))
     chat = {
         **body.without((*_FIELDS, *_UNSUPPORTED)),
         "messages": messages,
@@ -60,8 +65,22 @@ def _parse(body: Body, served: ServedModel, most: Any) -> CompletionRequest:
         "tool_choice": _choice(choice),
         "parallel_tool_calls": False if choice.get("disable_parallel_tool_use") else None,
         "response_format": _format(body),
+        **_thinking(thinking),
     }
-    return replace(parse_chat(Body(chat), served), translator=_MessageTranslator())
+    shows = thinking.get("type") in (ENABLED, ADAPTIVE) and thinking.get("display") != "omitted"
+    return replace(parse_chat(Body(chat), served), translator=_MessageTranslator(shows))
+
+
+def _thinking(thinking: Body) -> Json:
+    """Return the fields of a chat that say how long the model reasons."""
+    thinking.check_names(("type", "budget_tokens", "display"))
+    kind = thinking.get("type")
+    if kind == ENABLED:
+        return {"thinking_budget": thinking.require("budget_tokens", TOKENS)}
+    if kind not in (None, DISABLED, ADAPTIVE):
+        known = f"{ENABLED}, {DISABLED} or {ADAPTIVE}"
+        raise RequestError(f"thinking.type must be {known}, not {shown(kind)}", "thinking")
+    return {"reasoning_effort": NO_EFFORT} if kind == DISABLED else {}
 
 
 def _tool(tool: Any) -> Any:
@@ -139,8 +158,9 @@ def describe_error(error: RequestError) -> Json:
 class _MessageTranslator(Translator):
     """The content blocks and events of one message."""
 
-    def __init__(self) -> None:
+    def __init__(self, shows_thinking: bool = False) -> None:
         super().__init__()
+        self._shows_thinking = shows_thinking
         self._blocks: list[Json] = []
         self._arguments = ""
         self._open = False
@@ -168,12 +188,10 @@ class _MessageTranslator(Translator):
         return {"type": "error", "error": {"type": "api_error", "message": error["message"]}}
 
     def _grow(self, delta: Json) -> Iterator[Json]:
+        if (text := delta.get("reasoning_content")) and self._shows_thinking:
+            yield from self._write(text, "thinking", {"type": "thinking", "signature": ""})
         if text := delta.get("content"):
-            if not self._open or self._blocks[-1]["type"] != "text":
-                yield from self._close()
-                yield self._begin({"type": "text", "text": ""})
-            self._blocks[-1]["text"] += text
-            yield self._delta({"type": "text_delta", "text": text})
+            yield from self._write(text, "text", {"type": "text"})
         for call in delta.get("tool_calls") or ():
             function = call["function"]
             if "id" in call:
@@ -184,6 +202,14 @@ class _MessageTranslator(Translator):
                 self._arguments += function["arguments"]
                 more = {"type": "input_json_delta", "partial_json": function["arguments"]}
                 yield self._delta(more)
+
+    def _write(self, text: str, kind: str, block: Json) -> Iterator[Json]:
+        """Let a text join the open block if it is of a kind, or else begin a block."""
+        if not self._open or self._blocks[-1]["type"] != kind:
+            yield from self._close()
+            yield self._begin({**block, kind: ""})
+        self._blocks[-1][kind] += text
+        yield self._delta({"type": f"{kind}_delta", kind: text})
 
     def _begin(self, block: Json) -> Json:
         self._open, self._arguments = True, ""

@@ -25,6 +25,7 @@ _WITHOUT_EFFECT = ("prompt_cache_retention", "prompt_cache_options", "context_ma
 _UNSUPPORTED = (
     *("background", "conversation", "max_tool_calls", "moderation", "prompt", "truncation"),
     *("messages", "n", "max_tokens", "max_completion_tokens", "response_format", "logprobs"),
+    *("reasoning_effort", "prompt_logprobs"),
 )
 _LOGPROBS = "message.output_text.logprobs"
 _PARAMS = {"messages": "input", "max_completion_tokens": "max_output_tokens"}
@@ -44,7 +45,7 @@ class StoredResponses:
         """Return the chat that a request means."""
         check_absent(body, _UNSUPPORTED)
         reasoning = Body(body.read("reasoning", check_object, {}))
-        check_absent(reasoning, ("effort", "mode"))
+        check_absent(reasoning, ("mode",))
         left_out = (*_FIELDS, *_UNSUPPORTED, *_WITHOUT_EFFECT, "reasoning")
         previous = body.read("previous_response_id", check_text)
         history = [*self._messages(previous), *self._read_input(body.get("input"))]
@@ -59,6 +60,7 @@ class StoredResponses:
             "response_format": _format(Body(body.read("text", check_object, {}))),
             "logprobs": True if best or _LOGPROBS in include else None,
             "top_logprobs": best,
+            "reasoning_effort": reasoning.get("effort"),
         }
         try:
             request = parse_chat(Body(chat), served)
@@ -194,7 +196,7 @@ class _ResponseTranslator(Translator):
             **{name: body.get(name) for name in ("previous_response_id", "temperature", "top_p")},
             **{"output": [], "usage": None, "store": keep is not None, "truncation": "disabled"},
             "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": (body.get("reasoning") or {}).get("effort"), "summary": None},
             "text": body.get("text") or {"format": {"type": "text"}},
             "tool_choice": body.get("tool_choice") or "auto",
             "tools": body.get("tools") or [],
@@ -297,7 +299,7 @@ class _ResponseTranslator(Translator):
                 "input_tokens": usage["prompt_tokens"],
                 "input_tokens_details": {**usage["prompt_tokens_details"], "cache_write_tokens": 0},
                 "output_tokens": usage["completion_tokens"],
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": usage["completion_tokens_details"],
                 "total_tokens": usage["total_tokens"],
             },
         }

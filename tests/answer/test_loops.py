@@ -1,0 +1,212 @@
+"""Loops: answers that only repeat themselves are ended, and answers that people call fine are
+not."""
+
+import random
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entropix_mlx.answer.loops import REPEATED, LoopDetector
+from entropix_mlx.answer.writer import Writer
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.step import LOOP, Origin, Step
+from entropix_mlx.summary import Summary
+from tests.scripted import PROMPT, PROSE, TOKENIZER, scripted
+
+WORDS = [
+    "sea",
+    "light",
+    "keeper",
+    "gull",
+    "stone",
+    "night",
+    "wind",
+    "lamp",
+    "harbour",
+    "ship",
+    "winter",
+    "song",
+    "river",
+    "hand",
+    "door",
+    "salt",
+    "red",
+    "silver",
+    "slowly",
+    "never",
+    "over",
+    "under",
+    "count",
+    "turn",
+    "sleep",
+    "carry",
+    "open",
+    "break",
+    "the",
+    "a",
+    "of",
+    "and",
+    "in",
+    "with",
+]
+TOKEN = re.compile(r" ?[^\W\d]+|\d|\s+|[^\w\s]+")
+"""About as vocabularies divide a text."""
+
+
+class Vocabulary:
+    """The ids of tokens, in the order in which they come."""
+
+    def __init__(self):
+        self._tokens = []
+        self._ids = {}
+
+    def encode(self, text):
+        tokens = TOKEN.findall(text)
+        for token in tokens:
+            if token not in self._ids:
+                self._ids[token] = len(self._tokens)
+                self._tokens.append(token)
+        return [self._ids[token] for token in tokens]
+
+    def decode(self, ids):
+        return "".join(self._tokens[token] for token in ids)
+
+
+def loop_at(text):
+    """Return after how many tokens of a text a loop is found; None if there is none."""
+    vocabulary = Vocabulary()
+    detector = LoopDetector(vocabulary.decode)
+    found = (n for n, token in enumerate(vocabulary.encode(text), 1) if detector.add(token))
+    return next(found, None)
+
+
+# ── Texts that people would call fine ───────────────────────────────────────────────────────────
+
+
+def line(chance, least=3, most=9):
+    return " ".join(chance.choices(WORDS, k=chance.randint(least, most)))
+
+
+def lines(chance, least, most):
+    return "\n".join(line(chance) for _ in range(chance.randint(least, most)))
+
+
+def song(chance):
+    """Verses and a refrain that comes after each, and twice at the end."""
+    refrain = lines(chance, 2, 8)
+    verses = [lines(chance, 2, 6) for _ in range(chance.randint(2, 6))]
+    return "\n\n".join(part for verse in verses for part in (verse, refrain)) + "\n\n" + refrain
+
+
+def grid(cell, begin="", end="\n", columns=12, rows=12):
+    """Return what makes tables of equal rows of equal cells."""
+
+    def make(chance):
+        row = begin + cell * chance.randint(2, columns) + end
+        return "```\n" + row * chance.randint(2, rows) + "```"
+
+    return make
+
+
+def each(form):
+    """Return what makes lines of one form, with rising numbers and words, old and new."""
+
+    def make(chance):
+        same = line(chance, 3, 5)
+        count = range(1, chance.randint(5, 60))
+        return "\n".join(form.format(n=n, same=same, new=line(chance)) for n in count)
+
+    return make
+
+
+FINE = {
+    "song": song,
+    "matrix": grid("0, ", "    [", "],\n"),
+    "flags": grid("false, ", "[", "]\n", 8, 8),
+    "board": grid(". "),
+    "Markdown": grid("|   ", end="|\n", columns=8),
+    "HTML": grid("<td></td>", "<tr>", "</tr>\n", 4, 4),
+    "records": grid("7,", end="0.5\n", columns=4, rows=20),
+    "ballad": each("{new},\n{same};\n{new},\n{same}.\n"),
+    "bullets": each("- {same} {new}"),
+    "days": each("Day {n}: {same}."),
+    "numbered": each("{n}. Step {n}: {new}"),
+    "counting": each("{n}, "),
+    "products": each("| 7 x {n} | {n}0 |"),
+    "getters": each("    def get_{new}(self):\n        return self._{new}\n"),
+    "branches": each("    elif key == '{new}':\n        return {n}"),
+    "checks": each("    assert add({n}, {n}) == {n}"),
+    "JSON": each('{{"id": {n}, "name": "{new}", "ok": true}},'),
+    "dialogue": each("Ann: {new}?\nBen: {new}."),
+    "laughter": lambda chance: "ha " * chance.randint(3, 40) + "on and " * chance.randint(2, 15),
+    "rule": lambda chance: chance.choice("=-*_~.") * chance.randint(20, 200) + line(chance),
+}
+
+
+@pytest.mark.parametrize("kind", FINE)
+def test_no_answer_that_is_fine_is_ended(kind):
+    for seed in range(30):
+        text = FINE[kind](random.Random(f"{kind} {seed}"))
+        assert loop_at(text) is None, text
+
+
+# ── Loops ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.integers(1, 75), st.integers(0, 300), st.integers(0, 9))
+def test_a_loop_is_ended_within_eighty_tokens(period, before, seed):
+    """Whatever stands before it; and the period may repeat tokens itself."""
+    chance = random.Random(seed)
+    vocabulary = Vocabulary()
+    detector = LoopDetector(vocabulary.decode)
+    same = vocabulary.encode(" ".join(chance.choices(WORDS, k=period)))
+    text = vocabulary.encode(" ".join(chance.choices(WORDS, k=before)))
+    found = [detector.add(token) for token in [*text, *same * 90]]
+    assert not any(found[: len(text)])
+    assert found.index(True) <= len(text) + period + 80
+
+
+def test_signs_and_code_may_be_repeated_longer_but_not_for_ever():
+    for text in ("- " * 2000, "```\n" + "x = next(x)\n" * 400):
+        found = loop_at(text)
+        assert found is not None
+        assert REPEATED < found < 10 * REPEATED
+
+
+def test_the_work_for_a_token_does_not_grow():
+    """Counted, not timed: where texts are almost periodic, few tokens are compared again."""
+
+    class Counted(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other):
+            compared.append(1)
+            return int(self) == int(other)
+
+    chance, compared = random.Random(1), []
+    detector = LoopDetector(lambda ids: "")
+    for n in range(5000):
+        detector.add(Counted(n % 50 if chance.random() < 0.9 else 99))
+    assert len(compared) < 40 * 5000
+
+
+def test_an_answer_in_a_loop_stops_and_keeps_its_text():
+    writer = Writer(
+        TOKENIZER, Profile.load().position_score, 999, loops=LoopDetector(TOKENIZER.decode)
+    )
+    steps = []
+    while not writer.finished:
+        position = scripted(PROMPT, 0, PROSE)
+        token = PROSE[len(steps) % len(PROSE)]
+        steps.append(writer.write(replace(position, token=token), Origin.SAMPLED))
+    assert (steps[-1].finish_reason, steps[-1].stopped) == ("stop", LOOP)
+    assert all(step.stopped is None for step in steps[:-1])
+    summary = Summary.of(steps)
+    assert summary.text == TOKENIZER.decode([step.token for step in steps])
+    assert (summary.to_dict()["stopped"], summary.finish_reason) == (LOOP, "stop")
+    assert summary.ending != "stop"
+    assert len(steps) <= 2 * len(PROSE) + REPEATED
+    assert Step.from_dict(steps[-1].to_dict()).stopped == LOOP
