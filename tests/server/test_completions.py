@@ -257,7 +257,7 @@ def test_one_of_several_answers_is_what_the_library_chooses(client, expected):
 
 
 def test_a_loop_ends_an_answer_where_that_is_asked_for(client):
-    tokens = client.server.batcher.tokenizer.encode("the same. ") * 12
+    tokens = client.runner.tokenizer.encode("the same. ") * 12
     options = {"forced": tokens, "max_tokens": len(tokens)}
     for ask in (client.chat, client.complete):
         choice = ask(**options, loops="stop").choice
