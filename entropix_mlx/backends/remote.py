@@ -94,12 +94,15 @@ class RemoteSession(ChatSession):
         self._address = address
         self._context_used = 0
         try:
-            (model,) = address.get("/v1/models")["data"]
+            model = address.get("/v1/models")["data"][0]
+            if not model["entropix"]["loaded"]:
+                asked = {"model": model["id"]}
+                model = address.post("/v1/models/load", asked, CancelToken()).whole()
             described = model["entropix"]
             self.context_length = int(described["context_length"])
             self._served_profile = Profile.load().replace(described["profile"], address.url)
             self.fingerprint = str(described["fingerprint"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError) as error:
             raise ServerError(f"{address.url} is no entropix server: {error!r}") from error
 
     @property
