@@ -34,9 +34,10 @@ class AnswerList(Dialog[int]):
         self._turn = turn
 
     def compose(self) -> ComposeResult:
-        alike = self._turn.agreeing
         with Vertical():
-            yield Label(f"{len(self._turn.answers)} answers, {len(alike)} of them agree")
+            alike = len(self._turn.agreeing)
+            agree = f"{alike} of them agree" if alike > 1 else "none agrees with this one"
+            yield Label(f"{len(self._turn.answers)} answers, {agree}")
             yield OptionList(
                 *(self._option(number, reply) for number, reply in enumerate(self._turn.answers))
             )

@@ -56,8 +56,9 @@ class TurnView(Column):
         yield self._form
         if len(self.turn.answers) > 1:
             number, count = self.turn.selected + 1, len(self.turn.answers)
-            alike = f"{len(self.turn.agreeing)} agree"
-            which = f"answer {number} of {count}, {alike}: [ and ] switch, a lists them"
+            alike = len(self.turn.agreeing)
+            agree = f", {alike} agree" if alike > 1 else ""
+            which = f"answer {number} of {count}{agree}: [ and ] switch, a lists them"
             yield Static(Content(which), classes="siblings")
 
     def shows(self, turn: Turn) -> bool:
