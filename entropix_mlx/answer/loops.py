@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 RUN = 4
 """Tokens in a row by which a period is noticed."""
 REPEATED = 64
-"""Tokens, from the begin of a loop, after which it is ended if that is more than one period."""
+"""Tokens, from the beginning of a loop, after which it ends if that is more than one period."""
 IN_CODE, WITHOUT_WORDS = 3, 8
 """How many times as long such loops may be."""
 SENTENCE = 5
