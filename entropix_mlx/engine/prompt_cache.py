@@ -54,6 +54,11 @@ class PromptCache:
                 self._drop(sized)
         self._texts.append((text, size))
         self.bytes += size
+        self.limit(self._most)
+
+    def limit(self, most_bytes: int) -> None:
+        """Keep so many bytes from now on."""
+        self._most = most_bytes
         while self.bytes > self._most:
             self._drop(self._texts[0])
 

@@ -35,7 +35,7 @@ def caller():
 
 
 def begun(caller):
-    return {"forced": caller.server.batcher.tokenizer.encode("<think>")}
+    return {"forced": caller.runner.tokenizer.encode("<think>")}
 
 
 def read(reply, stream):
