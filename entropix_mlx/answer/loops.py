@@ -4,8 +4,8 @@
     period       4         the loop begins here: from now on, each token is that one period before
 
 How much may be repeated depends on what it is: a refrain may stand twice in a row and a short line
-many times. Rows of signs, of digits and, in code, of one word belong to tables and pictures. A
-sentence that comes again and again as the next item of a list is a loop, too.
+many times. Rows of signs and digits belong to tables and pictures, and code repeats itself more
+than prose does. A sentence that comes again and again as the next item of a list is a loop, too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ RUN = 4
 """Tokens in a row by which a period is noticed."""
 REPEATED = 64
 """Tokens, from the beginning of a loop, after which it ends if that is more than one period."""
-ONE_WORD_IN_CODE, WITHOUT_WORDS = 3, 8
-"""How many times as long such loops may be, as in grids of `false` or of 0."""
+IN_CODE, WITHOUT_WORDS = 3, 8
+"""How many times as long such loops may be: pages have six equal cards, and grids a hundred
+zeros."""
 SENTENCE = 5
 """Words of each item that is repeated in a list, at least: names and blanks may come again."""
 COUNTER = -1
@@ -74,8 +75,7 @@ class LoopDetector:
             return math.inf
         if not words:
             return WITHOUT_WORDS
-        in_code = self._decode(self._tokens).count(_FENCE) % 2
-        return ONE_WORD_IN_CODE if in_code and len(set(words)) == 1 else 1
+        return IN_CODE if self._decode(self._tokens).count(_FENCE) % 2 else 1
 
 
 class Repetition:
