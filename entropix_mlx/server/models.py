@@ -51,6 +51,8 @@ class ModelSource:
     """Returns the bytes that it will take, on the model's thread."""
     prepare: Callable[[], object] = lambda: None
     """Brings its files onto this machine, on any thread."""
+    identify: Callable[[], str] | None = None
+    """Returns what tells its weights and caches from all others."""
     base: str | None = None
     """The model that it is an adapter of."""
 
@@ -183,7 +185,7 @@ class Models:
         entry = next(iter(self._entries.values()))
         entry.source.prepare()
         _log.info("loading %s …", entry.source.name)
-        runner = self._batcher.load(lambda: entry.source.load(None)).result()
+        runner = self._batcher.load(lambda: entry.source.load(None), entry.source.identify).result()
         entry.loaded = self._loaded(entry, runner)
 
     def _names(self) -> str:
@@ -231,7 +233,7 @@ class Models:
         try:
             await self._make_room(needed)
             _log.info("loading %s …", source.name)
-            loading = self._batcher.load(lambda: source.load(shared))
+            loading = self._batcher.load(lambda: source.load(shared), source.identify)
             runner = await asyncio.wrap_future(loading)
             entry.loaded = self._loaded(entry, runner, is_shared=shared is not None)
         except BaseException:
