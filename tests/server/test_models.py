@@ -18,6 +18,7 @@ from entropix_mlx.server.models import ModelSource
 from tests.checkpoints.test_adapters import train
 from tests.conftest import make_tiny_model
 from tests.server.conftest import load
+from tests.server.test_scheduling import LONG, cached
 
 ONE = weight_bytes(make_tiny_model())
 """The memory that one of the models takes."""
@@ -153,6 +154,26 @@ def test_a_client_that_leaves_while_it_waits_holds_nothing(several):
     assert in_memory(client) == {"c"}
 
 
+def test_texts_survive_that_their_model_leaves_and_the_server_ends(own_client, tmp_path):
+    def start():
+        sources = [
+            ModelSource(name, lambda _: load(), lambda: ONE, identify=lambda name=name: name)
+            for name in "ab"
+        ]
+        capacity = Capacity(2, 8, 2**24, tmp_path, 2**30)
+        return own_client(sources=sources, models={"most_bytes": ONE}, capacity=capacity)
+
+    client = start()
+    first = client.complete(LONG)
+    assert client.complete(LONG, model="b").status == 200
+    for _ in range(2):
+        again = client.complete(LONG)
+        assert cached(again) == len(LONG) - 1
+        assert again.choice["text"] == first.choice["text"]
+        client.server.batcher.stop()
+        client = start()
+
+
 # ── Finding them ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -178,6 +199,7 @@ def test_models_are_found_by_their_names(folder):
     sources = {source.name: source for source in find_sources(None, [str(folder)], loading())}
     assert sources.keys() == {"base", "other", "adapters"}
     assert sources["adapters"].base == "base"
+    assert sources["adapters"].identify() != sources["base"].identify()
     assert sources["other"].measure() > 0
     first = find_sources(str(folder / "other"), [str(folder)], loading())[0]
     assert first.name == "other"
