@@ -148,7 +148,8 @@ class DiskCache:
             for path in older:
                 path.unlink(missing_ok=True)
         except (OSError, SafetensorError) as error:
-            self._report(f"a text cannot be written to {self._root}: {first_line(error)}")
+            why = first_line(error).partition(" at path ")[0]  # of a file that is new each time
+            self._report(f"a text cannot be written to {self._root}: {why}")
 
     def _read(self, file: Path) -> CachedText | None:
         """Return the text in a file, or None if it is not what was written."""
@@ -203,7 +204,7 @@ class DiskCache:
         return taken + size <= self._most
 
     def _tidy(self) -> None:
-        for path in self._folder.glob(".*.tmp"):
+        for path in self._folder.glob(".*"):
             if time.time() - path.stat().st_mtime > STALE_SECONDS:
                 path.unlink(missing_ok=True)
 

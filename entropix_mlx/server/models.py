@@ -82,8 +82,8 @@ class Entry:
     bringing: asyncio.Task[None] | None = None
 
     @property
-    def ready(self) -> LoadedModel | None:
-        return None if self.leaving else self.loaded
+    def ready(self) -> bool:
+        return self.loaded is not None and not self.leaving
 
     def take_waiting(self) -> None:
         self.users |= self.waiting
@@ -163,12 +163,14 @@ class Models:
         """
         entry, user = self.find(body.read("model", check_text)), object()
         try:
-            while (loaded := entry.ready) is None or user in entry.waiting:
+            while user not in entry.users:
                 entry.waiting.add(user)
-                await asyncio.shield(self._bring(entry))
-            entry.users.add(user)
-            entry.used = time.monotonic()
-            yield loaded
+                if entry.ready:
+                    entry.take_waiting()
+                else:
+                    await asyncio.shield(self._bring(entry))
+            assert entry.loaded is not None  # which none of its users lets go
+            yield entry.loaded
         finally:
             for holding in (entry.users, entry.waiting):
                 holding.discard(user)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 
 import mlx.core as mx
 import numpy as np
@@ -18,7 +19,7 @@ from entropix_mlx.server.models import ModelSource
 from tests.checkpoints.test_adapters import train
 from tests.conftest import make_tiny_model
 from tests.server.conftest import load
-from tests.server.test_scheduling import LONG, cached
+from tests.server.test_scheduling import LONG, WAIT, cached
 
 ONE = weight_bytes(make_tiny_model())
 """The memory that one of the models takes."""
@@ -105,6 +106,31 @@ def test_running_answers_end_before_their_model_leaves(several):
     assert len({reply.choice["text"] for reply in replies}) == 1
     assert client.server.loads[0] == "a"
     assert len(client.server.loads) <= 5, "who waits for one model shares it"
+
+
+def test_who_waits_for_a_model_has_it_before_it_leaves_again(own_client):
+    begun, gate = threading.Event(), threading.Event()
+
+    def slowly(_):
+        begun.set()
+        assert gate.wait(WAIT)
+        return load()
+
+    sources = [ModelSource("a", lambda _: load()), ModelSource("b", slowly)]
+    client = own_client(sources=sources)
+
+    async def run():
+        asked = asyncio.create_task(client.ask("POST", "/v1/models/load", json={"model": "b"}))
+        await asyncio.to_thread(begun.wait, WAIT)
+        leaves = asyncio.create_task(client.ask("POST", "/v1/models/unload", json={"model": "b"}))
+        for _ in range(50):  # until it waits for the other
+            await asyncio.sleep(0)
+        gate.set()
+        return await asyncio.wait_for(asyncio.gather(asked, leaves), WAIT)
+
+    loaded, unloaded = asyncio.run(run())
+    assert loaded.json["entropix"]["loaded"]
+    assert not unloaded.json["entropix"]["loaded"]
 
 
 def test_models_answer_at_the_same_time_as_each_alone(several):
