@@ -22,6 +22,7 @@ from entropix_mlx.chat.conversation import Conversation, Turn
 from entropix_mlx.chat.slash import COMMANDS, parse
 from entropix_mlx.chat.store import Store
 from entropix_mlx.configuration import OPTIONS, Configuration
+from entropix_mlx.constraints.fields import fields_of
 from entropix_mlx.errors import SessionError
 from entropix_mlx.profiles.profile import Profile
 
@@ -31,6 +32,7 @@ from .chat_files import SAVE_SECONDS, ChatFiles
 from .composer.composer import Composer
 from .composer.status import State
 from .help_text import Welcome
+from .screens.answers import AnswerList, FieldList, TakenAlternative
 from .screens.dialogs import LongTextDialog
 from .screens.duel import DuelChoice, DuelScreen
 from .screens.find import FindBar
@@ -38,6 +40,7 @@ from .screens.options import ChosenOptions, OptionsDialog
 from .screens.pickers import ModelPicker
 from .screens.tuning.tune import TunedSettings, TuneScreen, default_options
 from .terminal import end_with_terminal
+from .transcript.form import is_structured
 from .workspace import Workspace
 
 DIALOGS = ("edit", "save", "open", "chats", "models", "generation", "find", "code")
@@ -227,6 +230,8 @@ class ChatApp(WorkspaceApp):
             "transcript.leave": True,
             "transcript.fork": pointed and self.workspace.inspector.chosen and loaded,
             "transcript.previous": answers > 1,
+            "transcript.answers": answers > 1,
+            "transcript.fields": is_structured(self.workspace.transcript.steps),
             "transcript.distribution": pointed and not state.refusal,
         }
 
@@ -340,6 +345,9 @@ class ChatApp(WorkspaceApp):
         if not inspector.chosen:
             self.notify("↑ ↓ choose an alternative first; then f or Enter continues from here")
             return
+        self._continue_from(index, tokens, turn)
+
+    def _continue_from(self, index: int, tokens: Sequence[int], turn: int) -> None:
         if turn < len(self._turns) - 1:
             self.notify("the turns that followed stay with the old answer: [ brings them back")
         self.link.interrupt()
@@ -351,6 +359,31 @@ class ChatApp(WorkspaceApp):
         if transcript.answer is not None and transcript.cursor is not None:
             step = transcript.answer.steps[transcript.cursor]
             self.link.read_distribution(step, transcript.turn)
+
+    def action_fields(self) -> None:
+        """Show the fields of a structured answer; an alternative that is taken begins another."""
+        turn, fields = self._turn, fields_of(self.workspace.transcript.steps)
+        if not fields:
+            self.notify("this answer is no complete JSON; chat --schema FILE asks for some")
+            return
+
+        def take(taken: TakenAlternative | None) -> None:
+            if taken is not None:
+                self._continue_from(taken.step, [taken.token], turn)
+
+        self.push_screen(FieldList(fields), take)
+
+    def action_answers(self) -> None:
+        if not self._turns or not self._turns[self._turn].answers:
+            return
+        turn = self._turn
+
+        def take(answer: int | None) -> None:
+            if answer is not None:
+                self.link.interrupt()
+                self.link.submit(lambda session, _: session.select(answer, turn))
+
+        self.push_screen(AnswerList(self._turns[turn]), take)
 
     def action_sibling(self, by: int) -> None:
         """Show another answer to a question, with the turns that followed it."""

@@ -162,6 +162,8 @@ class BackendLink:
                 await self._workspace.show(event.conversation)
             case events.StepsArrived() | events.ForkGrew():
                 self._grow(event)
+            case events.AnswersDrawn():
+                status.progress = f"{event.complete} of {event.total} answers"
             case events.TurnsDropped():
                 message = f"the model no longer sees the first {event.count} turns"
                 self._app.notify(f"the context is full: {message}", severity="warning")

@@ -115,6 +115,14 @@ class ForkGrew:
 
 
 @dataclass(frozen=True)
+class AnswersDrawn:
+    """Another one of several answers to a question has ended."""
+
+    complete: int
+    total: int
+
+
+@dataclass(frozen=True)
 class AnswerEnded:
     """A job is done: its answer is complete, was cancelled, or failed."""
 
@@ -182,7 +190,9 @@ class DuelForkGrew:
 
 DuelEvent = DuelBegan | DuelStepsArrived | DuelForkGrew
 JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | DistributionRead
-ChatEvent = ConversationChanged | StepsArrived | ForkGrew | TurnsDropped | ChoiceNeeded
+ChatEvent = (
+    ConversationChanged | StepsArrived | AnswersDrawn | ForkGrew | TurnsDropped | ChoiceNeeded
+)
 Event = JobEvent | ChatEvent | DuelEvent
 Report = Callable[[Event], None]
 """Takes an event on the backend's thread."""

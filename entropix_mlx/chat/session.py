@@ -185,6 +185,8 @@ class Session(ChatSession):
             for number, step in stream:
                 if number == 0:
                     yield step
+                if step.finish_reason and self.on_answers is not None:
+                    self.on_answers(len(several.complete), len(several.candidates))
         turn = conversation.last
         chosen = turn.selected
         for candidate in several.candidates[1:]:

@@ -270,24 +270,14 @@ def test_a_loop_ends_an_answer_where_that_is_asked_for(client):
     assert choice["entropix"]["stopped"] is None, "constrained answers are left alone"
 
 
-@pytest.mark.parametrize(
-    "nothing",
-    [
-        *({"functions": []}, {"function_call": "none"}, {"modalities": ["text"]}),
-        *({"audio": None}, {"prediction": {"type": "content", "content": "x"}}),
-    ],
-    ids=str,
-)
-def test_what_asks_for_nothing_changes_nothing(client, nothing):
-    plain, reply = client.chat(), client.chat(**nothing)
-    assert (reply.status, reply.choice["message"]) == (200, plain.choice["message"])
+def test_what_asks_for_nothing_changes_nothing(client):
+    nothing = {"functions": [], "function_call": "none", "modalities": ["text"], "prediction": {}}
+    assert client.chat(**nothing).choice["message"] == client.chat().choice["message"]
 
 
 def test_a_top_p_of_zero_takes_the_most_probable_token(client):
-    greedy = client.chat(sampler="greedy").choice["message"]["content"]
-    for seed in range(3):
-        reply = client.chat(sampler="temperature", temperature=1, top_p=0, seed=seed)
-        assert reply.choice["message"]["content"] == greedy
+    greedy = client.chat(sampler="greedy").choice["message"]
+    assert client.chat(sampler="temperature", temperature=1, top_p=0).choice["message"] == greedy
 
 
 def test_prompt_logprobs_are_those_of_an_echo(client):

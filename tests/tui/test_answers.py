@@ -1,0 +1,106 @@
+"""Several answers and structured ones: what the chat shows of them, and taking another."""
+
+import json
+
+import pytest
+from textual.widgets import OptionList, Static
+
+from entropix_mlx.chat.conversation import Reply, Turn
+from entropix_mlx.constraints.constraint import Constraint
+from entropix_mlx.tui.screens.answers import AnswerList, FieldList
+from tests.conftest import make_byte_tokenizer, make_tiny_model
+from tests.steps import make_step
+from tests.tui.conftest import ask, idle, running, until
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"big": {"type": "boolean"}, "size": {"enum": ["small", "large"]}},
+    "required": ["big", "size"],
+    "additionalProperties": False,
+}
+SIZES = [(40, 12), (80, 24), (200, 60)]
+
+
+def load_ending():
+    """Return a tiny model whose answers can end."""
+    return make_tiny_model(max_position_embeddings=4096), make_byte_tokenizer()
+
+
+def structured(make_chat):
+    constraint = Constraint("json_schema", SCHEMA)
+    return make_chat(load_ending, constraint=constraint, max_tokens=200, top_logprobs=8)
+
+
+def form_of(app):
+    return str(app.query_one("TurnView .form", Static).render())
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_structured_answer_is_a_form(size, make_chat):
+    app = structured(make_chat)
+    async with running(app, size) as pilot:
+        await ask(pilot, "how big?")
+        values = json.loads(app.workspace.conversation.last.answer.text)
+        lines = form_of(app).splitlines()
+        assert len(lines) == len(SCHEMA["properties"])
+        for line, (name, value) in zip(lines, values.items(), strict=True):
+            assert name in line
+            assert (value if isinstance(value, str) else json.dumps(value)) in line
+
+
+async def test_an_alternative_of_a_field_begins_another_answer(make_chat):
+    app = structured(make_chat)
+    async with running(app) as pilot:
+        await ask(pilot, "how big?")
+        before = json.loads(app.workspace.conversation.last.answer.text)
+        await pilot.press("tab", "v")
+        await until(pilot, lambda: isinstance(app.screen, FieldList))
+        await pilot.press("1")
+        await idle(pilot)
+        await until(pilot, lambda: len(app.workspace.conversation.last.answers) == 2)
+        await idle(pilot)
+        old, new = (json.loads(one.text) for one in app.workspace.conversation.last.answers)
+        assert old == before
+        assert new["big"] is not before["big"]
+
+
+async def test_a_plain_answer_has_no_form(make_chat):
+    app = make_chat()
+    async with running(app) as pilot:
+        await ask(pilot, "hi")
+        assert not form_of(app)
+        await pilot.press("tab", "v")
+        assert not isinstance(app.screen, FieldList)
+
+
+async def test_a_digit_without_an_alternative_takes_nothing(make_chat):
+    app = structured(make_chat)
+    async with running(app) as pilot:
+        await ask(pilot, "how big?")
+        await pilot.press("tab", "v", "9", "escape")
+        await idle(pilot)
+        assert len(app.workspace.conversation.last.answers) == 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_another_of_several_answers_can_be_taken(size, make_chat):
+    app = make_chat(answers=3, max_tokens=6)
+    async with running(app, size) as pilot:
+        await ask(pilot, "hi")
+        turn = app.workspace.conversation.last
+        assert len(turn.answers) == 3
+        await pilot.press("tab", "a")
+        await until(pilot, lambda: isinstance(app.screen, AnswerList))
+        options = app.screen.query_one(OptionList)
+        assert options.highlighted == turn.selected
+        await pilot.press("down", "enter")
+        chosen = (turn.selected + 1) % 3
+        await until(pilot, lambda: app.workspace.conversation.last.selected == chosen)
+
+
+def test_answers_that_say_the_same_agree():
+    texts = ["43", "17 + 26 = 43", "34", "x" * 300]
+    turn = Turn("17 + 26?", [Reply(n, [make_step(0, text)]) for n, text in enumerate(texts)])
+    assert [one.text for one in turn.agreeing] == ["43", "17 + 26 = 43"]
+    turn.selected = 3
+    assert turn.agreeing == [turn.answers[3]]
