@@ -60,6 +60,7 @@ Alternatives = tuple[tuple[int, float], ...]  # tokens and log probabilities, be
 _METRICS = len(Metrics._fields)
 _PLAN = len(Plan._fields)
 _TOP_SURPRISE = _METRICS + _PLAN
+_SELF_CERTAINTY = _TOP_SURPRISE + 3
 
 _Arrays = tuple[mx.array, mx.array, mx.array, tuple[mx.array, ...], State]
 
@@ -92,6 +93,7 @@ class DrawnToken(NamedTuple):
     alternatives: Alternatives
     strain: float | None = None
     allowed: Alternatives = ()
+    self_certainty: float | None = None
 
 
 class Sampled(NamedTuple):
@@ -99,8 +101,9 @@ class Sampled(NamedTuple):
 
     packed: mx.array
     """`(rows, columns)` float32: the metrics, the plan, the top surprise, the drawn token and its
-    log probability; under a constraint the strain, and the allowed tokens with their log
-    probabilities; then those of the alternatives. A float32 holds any token up to 2^24 exactly."""
+    log probability, the self-certainty; under a constraint the strain, and the allowed tokens with
+    their log probabilities; then those of the alternatives. A float32 holds any token up to 2^24
+    exactly."""
     token: mx.array  # `(rows,)`: the drawn tokens, for the next forward pass
     gaps: mx.array  # `(rows, vocab)`
     changed: tuple[mx.array, ...] = ()  # the gaps that were drawn from, if not those
@@ -111,7 +114,9 @@ class Sampled(NamedTuple):
     def measured(self) -> Measured:
         surprise = self.packed[:, _TOP_SURPRISE : _TOP_SURPRISE + 1]
         changed = Odds(self.changed[0], surprise) if self.changed else None
-        return Measured(self.gaps, surprise, self.packed[:, :_METRICS], changed=changed)
+        certainty = self.packed[:, _SELF_CERTAINTY : _SELF_CERTAINTY + 1]
+        values = self.packed[:, :_METRICS]
+        return Measured(self.gaps, surprise, values, certainty, changed=changed)
 
     @property
     def logprob(self) -> mx.array:
@@ -136,10 +141,10 @@ class Sampled(NamedTuple):
 
 def _read(row: list[float], allowed: int) -> DrawnToken:
     code, temperature, top_p, top_k, min_p = row[_METRICS:_TOP_SURPRISE]
-    _, token, logprob, *others = row[_TOP_SURPRISE:]
+    _, token, logprob, certainty, *others = row[_TOP_SURPRISE:]
     strategy, metrics = STRATEGIES[_whole(code)], Metrics(*row[:_METRICS])
     decision = Decision(strategy, temperature, top_p, _whole(top_k), min_p, metrics)
-    drawn = DrawnToken(decision, _whole(token), logprob, ())
+    drawn = DrawnToken(decision, _whole(token), logprob, (), self_certainty=certainty)
     if allowed:
         strain, *others = others
         listed, others = _pairs(others[: 2 * allowed]), others[2 * allowed :]
@@ -247,6 +252,7 @@ def _decide(
         drawn = draw(measured, plan, key.drawing, randomness)
         token = drawn[0]
     outcome = [*(field[:, None] for field in plan), measured.top_surprise, *drawn]
+    outcome.append(measured.self_certainty)
     packed = [kernels.columns([*columns_of(measured.values), *outcome])]
     if allowed is not None:
         packed += _of_allowed(measured, allowed)

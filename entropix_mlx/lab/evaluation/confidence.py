@@ -84,7 +84,16 @@ def separations(records: Sequence[AnswerRecord]) -> list[Separation]:
     for record in records:
         if record.tokens.logprob:
             by_arm[record.question.arm].append(record)
-    return [_separation(arm, name, answers) for arm, answers in by_arm.items() for name in SCORES]
+    return [
+        _separation(arm, name, answers)
+        for arm, answers in by_arm.items()
+        for name in known(answers)
+    ]
+
+
+def known(records: Sequence[AnswerRecord]) -> list[str]:
+    """Return the scores that all of some answers have."""
+    return [name for name, one in SCORES.items() if all(one.known(r.tokens) for r in records)]
 
 
 def grades(records: Sequence[AnswerRecord]) -> Bools:
@@ -123,7 +132,7 @@ def fit_threshold(
     if not records:
         raise EntropixError("no question of the half on which thresholds are set was answered")
     right = grades(records)
-    values = {name: _values(records, name) for name in ([score] if score else SCORES)}
+    values = {name: _values(records, name) for name in ([score] if score else known(records))}
     best = max(values, key=lambda name: auroc(values[name], right).value)
     if level is None:
         found = expected_threshold(values[best], right, risk)

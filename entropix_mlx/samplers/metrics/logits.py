@@ -153,6 +153,7 @@ class Spread(NamedTuple):
     varentropy: mx.array  # bits²
     margin: mx.array  # probability of the first minus that of the second
     top_surprise: mx.array  # −log2 of the highest probability, in bits
+    self_certainty: mx.array  # KL divergence of the prediction from the uniform one, in nats
 
 
 def spread(
@@ -177,7 +178,14 @@ def spread(
         varentropy=squares / moments.total,
         margin=(1 - second) / moments.total,
         top_surprise=moments.top_surprise,
+        self_certainty=_self_certainty(gaps, moments.top_surprise),
     )
+
+
+def _self_certainty(gaps: mx.array, top_surprise: mx.array) -> mx.array:
+    """Return Σ 1/n · ln (1/n ÷ p), which needs no more than the mean of the n gaps."""
+    mean_surprise = gaps.mean(axis=-1, keepdims=True) + top_surprise
+    return mean_surprise * LN_2 - math.log(gaps.shape[-1])
 
 
 class Odds(NamedTuple):
@@ -200,6 +208,7 @@ class Measured(NamedTuple):
     gaps: mx.array  # `(batch, vocab)`
     top_surprise: mx.array  # `(batch, 1)`
     values: mx.array  # `(batch, 8)`: the metrics, in the order of `Metrics`
+    self_certainty: mx.array  # `(batch, 1)`
     ranked: Candidates | None = None  # the most probable tokens, if they were asked for
     changed: Odds | None = None  # what is drawn from, if not the distribution that was measured
     chance: mx.array | None = None  # `(batch or 1,)`: uniforms in [0, 1), if they are asked for
@@ -223,4 +232,4 @@ def measure_logits(
     ranked = most_probable(gaps, ranks) if ranks else None
     found = spread(gaps, ranked, kernels)
     values = kernels.columns([*found[:3], *columns_of(attention)])
-    return Measured(gaps, found.top_surprise, values, ranked)
+    return Measured(gaps, found.top_surprise, values, found.self_certainty, ranked)
