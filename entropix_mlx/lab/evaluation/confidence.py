@@ -38,6 +38,8 @@ from .statistics import (
 )
 
 COVERAGES = (0.5, 0.8)
+BASELINE = "mean_logprob"
+"""The score that others are compared with."""
 RISK = 0.2
 """The share of wrong answers that is allowed by default."""
 LEAST_GIVEN = 30
@@ -57,6 +59,8 @@ class Separation:
     pooled: Auroc
     within: Auroc
     """Of pairs within a level."""
+    gain: Auroc
+    """That, less that of `BASELINE` on the same answers."""
     curve: Curve
 
     @property
@@ -73,6 +77,8 @@ class Separation:
             "auroc_interval": self.pooled.interval,
             "auroc_within_levels": self.within.value,
             "auroc_within_levels_interval": self.within.interval,
+            "auroc_within_levels_gain": self.gain.value,
+            "auroc_within_levels_gain_interval": self.gain.interval,
             "area_under_risk_coverage": self.curve.area,
             "accuracy_at": {str(at): value for at, value in self.accuracy_at.items()},
         }
@@ -104,8 +110,9 @@ def _separation(arm: str, name: str, records: Sequence[AnswerRecord]) -> Separat
     scores = _values(records, name)
     right, strata = grades(records), [level_name(record) for record in records]
     within = stratified_auroc(scores, right, strata)
+    gain = stratified_auroc(scores, right, strata, _values(records, BASELINE))
     curve = risk_coverage(scores, right)
-    return Separation(arm, name, len(records), auroc(scores, right), within, curve)
+    return Separation(arm, name, len(records), auroc(scores, right), within, gain, curve)
 
 
 def _values(records: Sequence[AnswerRecord], score: str) -> Floats:
