@@ -175,7 +175,7 @@ async def left(company):
     await asyncio.sleep(10)
     async with company.sent(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n") as (reader, _):
         text = (await reader.read()).decode()
-    return re.findall(r"^entropix_((?:running|waiting)_answers \d+)", text, re.MULTILINE)
+    return re.findall(r"^entropix_(num_requests_(?:running|waiting) \d+)", text, re.MULTILINE)
 
 
 def shown(times):

@@ -60,7 +60,7 @@ class Server:
         return connection
 
     def wait(self):
-        while self.metric("running_answers") or self.metric("waiting_answers"):
+        while self.metric("num_requests_running") or self.metric("num_requests_waiting"):
             time.sleep(0.01)
 
     def end(self):

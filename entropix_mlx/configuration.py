@@ -1,6 +1,6 @@
 """The configuration file: defaults of options, the theme, keys.
 
-The file is TOML and has three sections, each of which may be missing::
+The file is TOML and has four sections, each of which may be missing::
 
     [options]            # defaults of command-line options, by their long names
     max-tokens = 512
@@ -8,6 +8,8 @@ The file is TOML and has three sections, each of which may be missing::
     theme = "nord"
     [keys]               # by the ids that docs/configuration.md lists
     "chat.duel" = "f9"
+    [aliases]            # other names of a server's models
+    gpt-4o-mini = "llama-3.2-1b"
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from .files import write_whole, writing
 from .profiles.selection import user_folder
 from .records import parse_toml
 
-OPTIONS, SCREEN, KEYS = "options", "screen", "keys"
+OPTIONS, SCREEN, KEYS, ALIASES = "options", "screen", "keys", "aliases"
 THEME = "theme"
 HEADER = "Of entropix chat and view; docs/configuration.md explains it."
 
@@ -47,6 +49,8 @@ class Configuration:
     theme: str | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of actions, by the ids of their bindings."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Models by other names for them."""
     text: str = ""
 
     @classmethod
@@ -80,8 +84,8 @@ class Configuration:
 
     def _with(self, content: Mapping[str, Any]) -> Configuration:
         for section, values in content.items():
-            if section not in (OPTIONS, SCREEN, KEYS):
-                known = f"[{OPTIONS}], [{SCREEN}] or [{KEYS}]"
+            if section not in (OPTIONS, SCREEN, KEYS, ALIASES):
+                known = f"[{OPTIONS}], [{SCREEN}], [{KEYS}] or [{ALIASES}]"
                 raise self.fault(section, section, f"there is no such section: write {known}")
             if not isinstance(values, dict):
                 raise self.fault("", section, f"write [{section}] in a line of its own")
@@ -94,8 +98,12 @@ class Configuration:
         for key, value in keys.items():
             if not isinstance(value, str) or not value:
                 raise self.fault(KEYS, key, 'it must be a key, as in "ctrl+j" or "f9"')
+        aliases = content.get(ALIASES, {})
+        for key, value in aliases.items():
+            if not isinstance(value, str) or not value:
+                raise self.fault(ALIASES, key, "it must be the name of a model")
         options = content.get(OPTIONS, {})
-        return Configuration(self.path, options, screen.get(THEME), keys, self.text)
+        return Configuration(self.path, options, screen.get(THEME), keys, aliases, self.text)
 
 
 def _line_of(text: str, section: str, key: str) -> int | None:

@@ -22,6 +22,7 @@ from entropix_mlx.chat.conversation import Conversation, Turn
 from entropix_mlx.chat.slash import COMMANDS, parse
 from entropix_mlx.chat.store import Store
 from entropix_mlx.configuration import OPTIONS, Configuration
+from entropix_mlx.constraints.fields import fields_of
 from entropix_mlx.errors import SessionError
 from entropix_mlx.profiles.profile import Profile
 
@@ -31,16 +32,30 @@ from .chat_files import SAVE_SECONDS, ChatFiles
 from .composer.composer import Composer
 from .composer.status import State
 from .help_text import Welcome
+from .screens.answers import AnswerList, FieldList, TakenAlternative
 from .screens.dialogs import LongTextDialog
 from .screens.duel import DuelChoice, DuelScreen
 from .screens.find import FindBar
 from .screens.options import ChosenOptions, OptionsDialog
 from .screens.pickers import ModelPicker
+from .screens.tree import Path, TreeScreen
 from .screens.tuning.tune import TunedSettings, TuneScreen, default_options
 from .terminal import end_with_terminal
+from .transcript.form import is_structured
 from .workspace import Workspace
 
-DIALOGS = ("edit", "save", "open", "chats", "models", "generation", "find", "code")
+DIALOGS = (
+    "edit",
+    "save",
+    "open",
+    "chats",
+    "models",
+    "generation",
+    "find",
+    "code",
+    "answers",
+    "fields",
+)
 """Actions whose keys have priority, and are off while a dialog is open."""
 OF_THE_CHAT = (*DIALOGS, "tune", "duel", "new", "regenerate")
 """Actions whose keys are off while a duel covers the chat."""
@@ -83,6 +98,14 @@ class ChatApp(WorkspaceApp):
         Binding(
             "f4", "duel", "Compare samplers", id="chat.duel",
             tooltip="Duel: two samplers side by side",
+        ),
+        Binding(
+            "f8", "answers", "List answers", id="chat.answers", priority=True,
+            tooltip="Answers: all to this question, with their scores",
+        ),
+        Binding(
+            "f10", "fields", "Show fields", id="chat.fields", priority=True,
+            tooltip="Fields: how sure each value of a JSON answer is, and its alternatives",
         ),
         Binding(
             "ctrl+n", "new", "New", id="chat.new", show=False,
@@ -227,6 +250,9 @@ class ChatApp(WorkspaceApp):
             "transcript.leave": True,
             "transcript.fork": pointed and self.workspace.inspector.chosen and loaded,
             "transcript.previous": answers > 1,
+            "chat.answers": answers > 1,
+            "app.tree": asked,
+            "chat.fields": is_structured(self.workspace.transcript.steps),
             "transcript.distribution": pointed and not state.refusal,
         }
 
@@ -340,6 +366,9 @@ class ChatApp(WorkspaceApp):
         if not inspector.chosen:
             self.notify("↑ ↓ choose an alternative first; then f or Enter continues from here")
             return
+        self._continue_from(index, tokens, turn)
+
+    def _continue_from(self, index: int, tokens: Sequence[int], turn: int) -> None:
         if turn < len(self._turns) - 1:
             self.notify("the turns that followed stay with the old answer: [ brings them back")
         self.link.interrupt()
@@ -352,6 +381,52 @@ class ChatApp(WorkspaceApp):
             step = transcript.answer.steps[transcript.cursor]
             self.link.read_distribution(step, transcript.turn)
 
+    def action_fields(self) -> None:
+        """Show the fields of a structured answer; an alternative that is taken begins another."""
+        turn, fields = self._turn, fields_of(self.workspace.transcript.steps)
+        if not fields:
+            self.notify("this answer is no complete JSON; chat --schema FILE asks for some")
+            return
+
+        def take(taken: TakenAlternative | None) -> None:
+            if taken is not None:
+                self._continue_from(taken.step, [taken.token], turn)
+
+        self.push_screen(FieldList(fields), take)
+
+    def action_tree(self) -> None:
+        """Show what could have been said; a path that is taken begins another answer."""
+        if not (self._turns and self._turns[self._turn].answers):
+            return
+        turn = self._turn
+
+        def expand(path: Path) -> None:
+            self.link.read_continuations(path.step, path.tokens, turn)
+
+        def take(path: Path | int | None) -> None:
+            if isinstance(path, Path):
+                self._continue_from(path.step, path.tokens, turn)
+            elif path is not None:
+                self._take_answer(path, turn)
+
+        cursor = self.workspace.transcript.cursor
+        self.push_screen(TreeScreen(self._turns[turn], cursor, expand), take)
+
+    def _take_answer(self, answer: int, turn: int) -> None:
+        self.link.interrupt()
+        self.link.submit(lambda session, _: session.select(answer, turn))
+
+    def action_answers(self) -> None:
+        if not self._turns or not self._turns[self._turn].answers:
+            return
+        turn = self._turn
+
+        def take(answer: int | None) -> None:
+            if answer is not None:
+                self._take_answer(answer, turn)
+
+        self.push_screen(AnswerList(self._turns[turn]), take)
+
     def action_sibling(self, by: int) -> None:
         """Show another answer to a question, with the turns that followed it."""
         if not self._turns:
@@ -359,8 +434,7 @@ class ChatApp(WorkspaceApp):
         turn = self._turn
         answer = self._turns[turn].selected + by
         if 0 <= answer < len(self._turns[turn].answers):
-            self.link.interrupt()
-            self.link.submit(lambda session, _: session.select(answer, turn))
+            self._take_answer(answer, turn)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield from super().get_system_commands(screen)

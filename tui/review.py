@@ -15,6 +15,7 @@ from textual.widgets import DataTable, Footer, Input, Label, Static
 from entropix_mlx.errors import OutputError
 from entropix_mlx.extraction.review import Doubt, How, Review
 
+from .styles import sign
 from .terminal import end_with_terminal, take_any_bytes
 
 MARKS = {How.ACCEPTED: "✓", How.TYPED: "✎", None: " "}
@@ -141,7 +142,8 @@ class ReviewApp(App[None]):
         decision = self._review.decision(doubt)
         value = shown(decision.value if decision else doubt.value)
         mark = MARKS[decision.how if decision else None]
-        cells = (mark, f"{doubt.confidence:.1%}", doubt.field, value, self._review.document(doubt))
+        confidence = f"{sign(doubt.confidence)} {doubt.confidence:.1%}"
+        cells = (mark, confidence, doubt.field, value, self._review.document(doubt))
         for column, cell in enumerate(cells):
             self._table.update_cell_at(Coordinate(number, column), Text(cell), update_width=True)
 

@@ -14,6 +14,7 @@ from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual.color import Color
+from textual.content import Content
 from textual.filter import LineFilter
 from textual.style import Style
 
@@ -52,6 +53,8 @@ REASONING = Style(dim=True)
 """The `<think>` block of a reasoning model."""
 CHANGED = Style(underline=True)
 """A token whose strategy another threshold would change."""
+GRADES = ((0.9, "●", "$text-success"), (0.5, "◐", "$text-warning"), (0.0, "○", "$text-error"))
+"""From a probability on: the sign that stands before it, and its colour."""
 CONTRAST = 4.5
 """The contrast that WCAG 2 asks for text (level AA)."""
 STEPS = 20
@@ -153,3 +156,13 @@ def _readable_style(style: RichStyle, background: Color) -> RichStyle:
         background = Color.from_rich_color(own)
     changed = readable(Color(*colour.triplet), background)
     return style + RichStyle(color=RichColor.from_rgb(*changed.rgb), dim=False)
+
+
+def sign(probability: float) -> str:
+    """Return a sign that tells a probability without a colour."""
+    return next(glyph for least, glyph, _ in GRADES if probability >= least)
+
+
+def graded(probability: float) -> Content:
+    colour = next(colour for least, _, colour in GRADES if probability >= least)
+    return Content.styled(f"{sign(probability)} {probability:4.0%}", colour)

@@ -126,6 +126,19 @@ class BackendThread:
 
         self._jobs.put(job)
 
+    def read_continuations(self, step: int, tokens: tuple[int, ...], turn: int) -> None:
+        """Report what may follow some tokens in the place of a step of an answer."""
+
+        def job() -> None:
+            try:
+                found = self._opened().continuations(step, tokens, turn)
+            except Exception as fault:
+                self._report(events.ContinuationsRead(step, tokens, (), explain(fault)))
+            else:
+                self._report(events.ContinuationsRead(step, tokens, found))
+
+        self._jobs.put(job)
+
     def configure(self, settings: Settings, ask: bool) -> None:
         def job() -> None:
             self._settings, self._ask = settings, ask
@@ -160,6 +173,7 @@ class BackendThread:
             session = self._backend.open(model)
             session.on_prefill = lambda done, total: self._report(events.Prefilled(done, total))
             session.on_drop = lambda count: self._report(events.TurnsDropped(count))
+            session.on_answers = lambda done, of: self._report(events.AnswersDrawn(done, of))
             session.on_fork = lambda index, fork: self._report(events.ForkGrew(index, fork))
             self._session = session
             self._apply_settings()

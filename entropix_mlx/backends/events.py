@@ -15,7 +15,7 @@ from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.profile import Profile
 from ..settings import Settings
-from ..step import DrawDistribution, Fork, Step
+from ..step import Alternative, DrawDistribution, Fork, Step
 from ..traces.trace import Header
 
 if TYPE_CHECKING:
@@ -115,6 +115,14 @@ class ForkGrew:
 
 
 @dataclass(frozen=True)
+class AnswersDrawn:
+    """Another one of several answers to a question has ended."""
+
+    complete: int
+    total: int
+
+
+@dataclass(frozen=True)
 class AnswerEnded:
     """A job is done: its answer is complete, was cancelled, or failed."""
 
@@ -131,6 +139,16 @@ class DistributionRead:
 
     step: Step
     distribution: DrawDistribution | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class ContinuationsRead:
+    """What may follow some tokens that stand in the place of a step, or why that cannot be said."""
+
+    step: int
+    tokens: tuple[int, ...]
+    continuations: tuple[Alternative, ...]
     error: str | None = None
 
 
@@ -181,8 +199,11 @@ class DuelForkGrew:
 
 
 DuelEvent = DuelBegan | DuelStepsArrived | DuelForkGrew
-JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | DistributionRead
-ChatEvent = ConversationChanged | StepsArrived | ForkGrew | TurnsDropped | ChoiceNeeded
+ReadEvent = DistributionRead | ContinuationsRead
+JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | ReadEvent
+ChatEvent = (
+    ConversationChanged | StepsArrived | AnswersDrawn | ForkGrew | TurnsDropped | ChoiceNeeded
+)
 Event = JobEvent | ChatEvent | DuelEvent
 Report = Callable[[Event], None]
 """Takes an event on the backend's thread."""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from .. import limits
 from ..chat.base import ChatSession
 from ..chat.conversation import Conversation, Reply
+from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import EntropixError, SessionError
 from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile, differences
@@ -94,12 +95,15 @@ class RemoteSession(ChatSession):
         self._address = address
         self._context_used = 0
         try:
-            (model,) = address.get("/v1/models")["data"]
+            model = address.get("/v1/models")["data"][0]
+            if not model["entropix"]["loaded"]:
+                asked = {"model": model["id"]}
+                model = address.post("/v1/models/load", asked, CancelToken()).whole()
             described = model["entropix"]
             self.context_length = int(described["context_length"])
             self._served_profile = Profile.load().replace(described["profile"], address.url)
             self.fingerprint = str(described["fingerprint"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError) as error:
             raise ServerError(f"{address.url} is no entropix server: {error!r}") from error
 
     @property
@@ -150,8 +154,9 @@ class RemoteSession(ChatSession):
             "max_tokens": settings.max_tokens,
             "stop": settings.stop,
             "loops": settings.loops,
-            "prefix": [step.token for step in reply.steps],
-            "forced": list(forced),
+            "thinking_budget": settings.thinking_budget,
+            **_guided(settings.constraint),
+            **_continued(reply, forced, settings),
             **{name: value for name, value in given.items() if value is not None},
         }
 
@@ -179,6 +184,21 @@ class RemoteSession(ChatSession):
             return Step.from_dict(record) if "token" in record else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ServerError(f"the server sent no valid answer: {error!r}") from error
+
+
+def _continued(reply: Reply, forced: Sequence[int], settings: Settings) -> dict[str, Any]:
+    """Return the fields that continue an answer, or draw several ones."""
+    if not forced:
+        return {"answers": settings.answers}
+    return {"prefix": [step.token for step in reply.steps], "forced": list(forced)}
+
+
+def _guided(constraint: Constraint | None) -> dict[str, Any]:
+    """Return a constraint as a field of a request."""
+    if constraint is None:
+        return {}
+    kind = "json" if constraint.kind == JSON_SCHEMA else constraint.kind
+    return {f"guided_{kind}": constraint.value}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ..errors import PromptError, SessionError, check_type, whole_number
 from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import SEED_BITS, Settings
-from ..step import DrawDistribution, Step
+from ..step import Alternative, DrawDistribution, Step
 from .conversation import Conversation, Reply
 
 
@@ -40,6 +40,8 @@ class ChatSession(ABC):
         choose: called at a fork whose two best branches score alike, as for `stream_generate`; None
             takes the best.
         on_fork: called while branches grow, as for `stream_generate`.
+        on_answers: called while several answers to a question are drawn, with the number of those
+            that have ended and of all.
         on_prefill: called with the prompt tokens processed so far and their number; those that were
             cached do not count.
         on_drop: called when the context is full, with the number of turns left out by then.
@@ -58,6 +60,7 @@ class ChatSession(ABC):
         self.conversation = Conversation(system_prompt)
         self.choose: Choose | None = None
         self.on_fork: OnFork | None = None
+        self.on_answers: Callable[[int, int], None] | None = None
         self.on_prefill: Callable[[int, int], None] | None = None
         self.on_drop: Callable[[int], None] | None = None
         self.fingerprint: str | None = None
@@ -190,6 +193,19 @@ class ChatSession(ABC):
             SessionError: there is no such turn or step, or no model of this process.
         """
         raise SessionError("only a model of this process says what was drawn from: leave --server")
+
+    def continuations(
+        self, step_index: int, tokens: Sequence[int], turn: int | None = None
+    ) -> tuple[Alternative, ...]:
+        """Return the most probable tokens behind some that stand in the place of an answer's step.
+
+        The model reads those tokens, one in a forward pass; the conversation does not change.
+
+        Raises:
+            SessionError: there is no such turn, step or token, or no model of this process.
+            ContextLengthError: the answer up to that step does not fit into the context.
+        """
+        raise SessionError("only a model of this process looks ahead: leave --server out")
 
     def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
         """Add a question, in the place of a turn as for `send`, and an answer of this model to

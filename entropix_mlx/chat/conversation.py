@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import limits
+from ..answer.short_texts import comparable
 from ..errors import SessionError
 from ..files import write_whole, writing
 from ..step import Step
@@ -69,6 +70,14 @@ class Turn:
     def add(self, answer: Reply) -> None:
         self.answers.append(answer)
         self.selected = len(self.answers) - 1
+
+    @property
+    def agreeing(self) -> list[Reply]:
+        """The answers that say the same as the selected one, itself included."""
+        said = comparable(self.answer.text)
+        others = (one for one in self.answers if one is not self.answer)
+        alike = [one for one in others if said is not None and comparable(one.text) == said]
+        return [self.answer, *alike]
 
     @property
     def heading(self) -> str:

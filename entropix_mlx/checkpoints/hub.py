@@ -40,6 +40,23 @@ def is_cached(repository: str) -> bool:
     return isinstance(try_to_load_from_cache(repository, "model.safetensors"), str)
 
 
+def cached(repository: str) -> Path:
+    """Return the folder of a model in the hub's cache; the hub is not asked.
+
+    Raises:
+        ModelNotFoundError: it is not there.
+    """
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(repository, local_files_only=True))
+    except Exception as error:  # the hub client raises its own, its HTTP library's, and OSError
+        raise ModelNotFoundError(
+            f"{repository} is not in the hub's cache: allow to download it (--allow-download), or"
+            " give a local folder or .gguf file"
+        ) from error
+
+
 def download(repository: str, on_progress: OnProgress | None = None) -> Path:
     """Download what is not yet in the hub's cache of a model, and return its folder there.
 

@@ -54,7 +54,7 @@ def inventory(folders: Iterable[Path] = ()) -> Iterator[LocalModel]:
     for name, path in _cached():
         yield _describe(name, path)
     for folder in folders:
-        for path in _models_in(folder):
+        for path in models_in(folder):
             yield _describe(str(path), path)
 
 
@@ -75,7 +75,12 @@ def _cached() -> Iterator[tuple[str, Path]]:
             yield repository.repo_id, newest.snapshot_path
 
 
-def _models_in(folder: Path) -> list[Path]:
+def models_in(folder: Path) -> list[Path]:
+    """Return a model's folder or file, or the models in a folder.
+
+    Raises:
+        ModelNotFoundError: it is neither, or cannot be read.
+    """
     if _is_model(folder):
         return [folder]
     try:
@@ -98,10 +103,10 @@ def _describe(name: str, path: Path) -> LocalModel:
     try:
         nbytes = _size(path)
         checkpoint = open_checkpoint(path)
-        model, tensors = _skeleton(checkpoint)
+        model, tensors = skeleton_of(checkpoint)
     except (EntropixError, OSError) as error:
         return LocalModel(name, path, nbytes, None, None, str(error))
-    needed, memory = _memory_needed(model), machine_memory()
+    needed, memory = memory_needed(model), machine_memory()
     fault = None
     if needed > memory:
         fault = f"needs {needed / 1e9:.1f} GB of memory; there are {memory / 1e9:.1f} GB"
@@ -120,7 +125,7 @@ def _describe(name: str, path: Path) -> LocalModel:
     )
 
 
-def _skeleton(checkpoint: Checkpoint) -> tuple[LanguageModel, Mapping[str, Tensor]]:
+def skeleton_of(checkpoint: Checkpoint) -> tuple[LanguageModel, Mapping[str, Tensor]]:
     if is_tapped(checkpoint.config):
         return make_tapped(checkpoint), checkpoint.tensors
     return make_skeleton(checkpoint)
@@ -131,7 +136,7 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def _memory_needed(model: LanguageModel) -> int:
+def memory_needed(model: LanguageModel) -> int:
     """Return the bytes that the weights take at least."""
     arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
     widened = computes_in_float32()

@@ -6,7 +6,7 @@ the weights are read into it, and what users of mlx-lm bring along is added (`Ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,8 @@ from .locate import default_model, locate, open_checkpoint
 from .mlx_lm_model import is_folder, make_tapped
 from .skeleton import load_tokenizer, make_skeleton
 
+ADAPTED = ("linear", "embedding")
+"""What mlx-lm's layers with adapters call the layer that they add to."""
 READ_AT_ONCE = 2**24
 """Numbers that are read before they are arranged: for a moment, memory holds both versions."""
 
@@ -69,6 +71,7 @@ def load(
     tapped: bool = False,
     extras: Extras | None = None,
     group: Group | None = None,
+    base: LanguageModel | None = None,
 ) -> tuple[LanguageModel, TokenizerWrapper]:
     """Load a model and its tokenizer.
 
@@ -87,6 +90,8 @@ def load(
         extras: adapters, a quantized cache and the like; the port has neither of these two, so with
             them mlx-lm runs the model.
         group: the ranks that compute the model together; this one reads its part of the weights.
+        base: the same model without adapters, loaded `tapped`, whose weights this one shares as far
+            as its adapters leave them.
 
     Raises:
         ModelNotFoundError: there is no such model, or it cannot be downloaded.
@@ -112,7 +117,8 @@ def load(
     with ThreadPoolExecutor(max_workers=1) as helper:
         tokenizer = helper.submit(load_tokenizer, checkpoint, built.config.vocab_size)
         try:
-            _fill(layers, tensors, unpack)
+            shared = share_layers(layers, base) if isinstance(base, TappedModel) else ()
+            _fill(layers, tensors, unpack, shared)
         except (OSError, RuntimeError) as error:
             raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
     if group is not None:
@@ -141,12 +147,36 @@ def _tapped(checkpoint: Checkpoint, extras: Extras, group: Group | None) -> Tapp
     return model
 
 
-def _fill(model: nn.Module, tensors: Mapping[str, Tensor], unpack: bool) -> None:
-    """Give a model its weights, laid out in memory for the device.
+def share_layers(model: nn.Module, base: TappedModel) -> Collection[str]:
+    """Have a model with adapters use the layers of its base that they leave as they are.
+
+    Returns:
+        The names of these layers, which are complete.
+    """
+    own, others = _leaves(model), _leaves(base.inner)
+    parameters: dict[str, mx.array] = dict(tree_flatten(model.trainable_parameters()))
+    trained = {name.rpartition(".")[0] for name in parameters}
+    shared = {}
+    for name in own.keys() - trained:
+        plain = ".".join(part for part in name.split(".") if part not in ADAPTED)
+        if plain in others:
+            shared[name] = others[plain]
+    model.update_modules(tree_unflatten(list(shared.items())))
+    return shared.keys()
+
+
+def _leaves(model: nn.Module) -> dict[str, nn.Module]:
+    return dict(tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module))
+
+
+def _fill(
+    model: nn.Module, tensors: Mapping[str, Tensor], unpack: bool, shared: Collection[str] = ()
+) -> None:
+    """Give a model its weights, laid out in memory for the device; those of some layers it has.
 
     There are no tensors where the model has lazy weights already.
     """
-    layers = dict(tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module))
+    layers = {name: layer for name, layer in _leaves(model).items() if name not in shared}
     by_size = sorted(layers, key=lambda name: size_of(layers[name]))
     read: list[nn.Module] = []
     while by_size:

@@ -12,7 +12,7 @@ from ..downloads.resuming import OnProgress
 from ..errors import ModelNotFoundError, WeightsError
 from .checkpoint import Checkpoint
 from .gguf.checkpoint import open_gguf_model
-from .hub import download, is_cached, is_hub_id
+from .hub import cached, download, is_cached, is_hub_id
 from .huggingface import open_huggingface
 from .meta import PARAMS, open_meta_llama
 
@@ -35,7 +35,9 @@ def default_model() -> str:
     )
 
 
-def locate(model: str | Path, on_progress: OnProgress | None = None) -> Path:
+def locate(
+    model: str | Path, on_progress: OnProgress | None = None, *, offline: bool = False
+) -> Path:
     """Return the local folder or GGUF file of a model, downloading it if it is a hub id.
 
     A path that exists goes before a hub id of the same name. Whether a folder holds a model is
@@ -43,6 +45,7 @@ def locate(model: str | Path, on_progress: OnProgress | None = None) -> Path:
 
     Args:
         on_progress: as for `hub.download`.
+        offline: whether of a hub id only the cache is looked at.
 
     Raises:
         ModelNotFoundError, DownloadError: it is neither, or cannot be read or downloaded.
@@ -61,7 +64,7 @@ def locate(model: str | Path, on_progress: OnProgress | None = None) -> Path:
     except RuntimeError as error:
         raise ModelNotFoundError(f"no model {str(model)!r}: no such home folder") from error
     if is_hub_id(str(model)):
-        return download(str(model), on_progress)
+        return cached(str(model)) if offline else download(str(model), on_progress)
     raise ModelNotFoundError(
         f"no model {str(model)!r}: give a folder, a .gguf file, or a hub id such as"
         f" {OFFERS[1].name}; without a name, the demo model is taken ({DOWNLOAD_DEMO})"

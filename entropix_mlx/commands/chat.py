@@ -83,8 +83,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--trace", type=options.file, metavar="DIR", help=what)
     where = "converse with the model of an entropix serve, as at http://127.0.0.1:8080"
     add("--server", metavar="URL", help=f"{where} (its key in {KEY_VARIABLE})")
+    options.add_answers(parser)
     options.add_settings(parser)
-    parser.set_defaults(loops="stop")
+    options.add_constraint(parser)
+    parser.set_defaults(loops="stop", branch=True)  # forks are for those who watch
     options.add_notes(parser)
     options.add_draft_model(parser)
     options.add_color(parser)

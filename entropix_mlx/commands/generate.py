@@ -85,10 +85,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_yes(parser)
     prompts.add_prompt(parser, many=True)
     add("--n", type=options.questions, default=1, help="answers per prompt (default: 1)")
-    several = (
-        "choose the best of N answers; auto draws more than one only where the first is unsure"
-    )
-    add("--answers", type=options.number_or_mode, default=1, metavar="auto|N", help=several)
+    options.add_answers(parser)
     what = "write each answer as a line of this file as soon as it ends (JSON Lines)"
     options.add_answers_file(parser, what, batch=None)
     options.add_mode(parser)

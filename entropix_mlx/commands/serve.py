@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from .. import limits
 from ..backends.remote import KEY_VARIABLE
-from ..errors import EntropixError, SettingsError
-from ..profiles.selection import AUTO, resolve
+from ..errors import EntropixError, SettingsError, brief
+from ..profiles.selection import AUTO
 from ..settings import BATCH
-from .shared import loading, options, output
+from .shared import options, output, server_log
 from .shared.output import INTERRUPTED
 
 HOST, PORT = "127.0.0.1", 8080
 MAX_TOKENS = 2048
 MAX_QUEUE = 128
 CACHE_MEMORY = 2**30
+CACHE_DISK = 10 * 2**30
+MODEL_SHARE = 2 / 3
+"""The share of the memory that models may take together."""
+ANY = "any"
+"""The alias that stands for every name."""
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -29,6 +32,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     options.add_model(parser)
     add = parser.add_argument
+    others = "models, folders of models, and adapters, each loaded when it is asked for"
+    add("--models", nargs="+", action="extend", type=options.nonempty, metavar="M", help=others)
+    room = "memory for models (default: two thirds of this machine's)"
+    add("--model-memory", type=_size, metavar="SIZE", help=room)
+    alias = "another name of a model; any: the first model answers to every name; may be repeated"
+    add("--model-alias", action="append", default=[], metavar="NAME=MODEL|any", help=alias)
+    add("--allow-download", action="store_true", help="fetch models from the hub")
     add("--host", default=HOST, help=f"address to listen on (default: {HOST}, this machine only)")
     add("--port", type=_port, default=PORT, help=f"default {PORT}; 0 takes any that is free")
     add("--profile", default=AUTO, help="thresholds: a name, a TOML file, or auto (default)")
@@ -44,6 +54,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--max-queue", type=options.count, default=MAX_QUEUE, help=waiting)
     memory = "memory for cached prompts, such as 512M (default: 1G; 0: no cache)"
     add("--cache-memory", type=_size, default=CACHE_MEMORY, metavar="SIZE", help=memory)
+    folder = (
+        "folder for cached prompts that leave memory, also when the server ends; it holds texts"
+    )
+    add("--cache-folder", type=options.file, metavar="FOLDER", help=folder)
+    disk = "what they may take there (default: 10G)"
+    add("--cache-disk", type=_size, default=CACHE_DISK, metavar="SIZE", help=disk)
     add("--api-key", help=f"key that requests must send (or set {KEY_VARIABLE})")
     add("--api-key-file", type=options.file, metavar="FILE", help="a file that holds the key")
     add("--no-api-key", action="store_true", help="serve everybody who reaches --host")
@@ -57,17 +73,23 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         " repeated",
     )
     add("--monitor", action="store_true", help="show the answers to other clients on the page")
+    lines = "text, or json: a line of JSON for each request and whatever else is said on stderr"
+    add("--log", choices=(server_log.TEXT, server_log.JSON), default=server_log.TEXT, help=lines)
     options.add_verbose(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         raise EntropixError("the server needs two more packages: pip install starlette uvicorn")
+    from ..api import chat_template
+    from ..checkpoints.loading import Extras
+    from ..models.memory import usable_memory
     from ..server.app import Server
     from ..server.batching import Batcher, Capacity
+    from ..server.catalog import Loading, find_sources
     from ..server.metrics import ServerMetrics
     from ..server.middleware import Access, is_loopback
-    from ..server.model_info import ServedModel
+    from ..server.models import Models
     from ..server.run_server import bind, make_listener
     from ..server.streaming import Monitor
 
@@ -80,26 +102,59 @@ def run(arguments: argparse.Namespace) -> int:
         )
     settings = options.to_settings(arguments)
     bound = bind(arguments.host, arguments.port)
+    server_log.begin(arguments.log)
     model = options.model_options(arguments)
+    extras = Extras(**model.extras)
+    loading = Loading(extras, model.dequantize, arguments.allow_download)
+    sources = find_sources(model.model, arguments.models or (), loading)
     metrics = ServerMetrics()
-    capacity = Capacity(arguments.batch, arguments.max_queue, arguments.cache_memory)
-    batcher = Batcher(partial(loading.load_model, model), capacity, metrics)
+    capacity = Capacity(
+        arguments.batch,
+        arguments.max_queue,
+        arguments.cache_memory,
+        arguments.cache_folder,
+        arguments.cache_disk,
+    )
+    batcher = Batcher(capacity, metrics)
+    models = Models(
+        sources,
+        batcher,
+        settings,
+        aliases=_aliases(arguments, sources[0].name),
+        most_bytes=arguments.model_memory or int(usable_memory() * MODEL_SHARE),
+    )
+    chat_template.start()  # meanwhile
+    batcher.start()
     try:
-        batcher.start()
+        if model.model is not None or not arguments.models:
+            models.load_first()
     except KeyboardInterrupt:
         output.leave(INTERRUPTED)
-    config = batcher.model.config
-    settings = replace(settings, profile=resolve(settings.profile, config))
-    served = ServedModel(model.name, config, settings)
     access = Access(key, tuple(arguments.allow_origin), only_local=local and key is None)
-    server = Server(served, batcher, metrics, access, Monitor(arguments.monitor))
+    server = Server(models, batcher, metrics, access, Monitor(arguments.monitor))
     listener = make_listener(server)
     bound.listen()
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    output.info(f"serving {served.name} at http://{shown}:{port}/v1 (Ctrl-C ends)")
+    served = ", ".join(source.name for source in sources)
+    output.info(f"serving {output.shortened(served)} at http://{shown}:{port}/v1 (Ctrl-C ends)")
     listener.listen(bound)
     output.leave(0)
+
+
+def _aliases(arguments: argparse.Namespace, first: str) -> dict[str, str]:
+    """Return the models of other names, by these: those of the options and of the file."""
+    configured = arguments.configuration.aliases if arguments.configuration else {}
+    aliases = dict(configured)
+    for given in arguments.model_alias:
+        name, equals, model = given.partition("=")
+        if given == ANY:
+            aliases[ANY] = first
+        elif equals and name and model:
+            aliases[name] = model
+        else:
+            raise SettingsError(f"--model-alias: expected NAME=MODEL or any, not {brief(given)}")
+    return aliases
 
 
 def _key(given: str | None, file: Path | None, none: bool) -> str | None:

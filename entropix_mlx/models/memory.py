@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
 from .base import LanguageModel
 from .device import recommended_memory
@@ -26,6 +27,12 @@ def cache_tokens(model: LanguageModel) -> int:
 def own_cache_tokens(model: LanguageModel) -> int:
     free = (usable_memory() - mx.get_active_memory()) * CACHE_SHARE
     return int(free // max(1, model.bytes_per_token))
+
+
+def weight_bytes(model: LanguageModel) -> int:
+    """Return what the weights of a model take in memory."""
+    arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
+    return sum(array.nbytes for array in arrays.values())
 
 
 def usable_memory() -> int:

@@ -20,11 +20,12 @@ from starlette.routing import Route
 from ..answer.promise import ANSWERS, Promise, check_kind, parse_mark
 from ..errors import EntropixError
 from ..palette import SWATCHES
+from ..profiles.fields import check_text
 from .batching import Batcher
-from .intake import Intake, Parse
+from .intake import Parse
 from .metrics import ServerMetrics
 from .middleware import CLIENT_GONE, Access, Guard, error_response
-from .model_info import ServedModel
+from .models import Models, describe
 from .openai import parse as openai
 from .openai.body import Body
 from .openai.errors import RequestError, as_request_error
@@ -48,7 +49,7 @@ PAGE_HEADERS = {
 class Server:
     """Everything that the routes need."""
 
-    served: ServedModel
+    models: Models
     batcher: Batcher
     metrics: ServerMetrics
     access: Access
@@ -60,9 +61,9 @@ class Api:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._intake = Intake(server.served, server.batcher.tokenizer)
+        self._models = server.models
         self._began = int(time.time())
-        limits = server.served.limits
+        limits = server.models.limits
         self._responses = StoredResponses(limits.stored_responses, limits.stored_characters)
 
     def routes(self) -> list[Route]:
@@ -76,6 +77,8 @@ class Api:
             Route("/v1/embeddings", self.embeddings, methods=["POST"]),
             Route("/v1/feedback", self.feedback, methods=["POST"]),
             Route("/v1/models", self.models),
+            Route("/v1/models/load", self.load, methods=["POST"]),
+            Route("/v1/models/unload", self.unload, methods=["POST"]),
             Route("/v1/models/{name:path}", self.model),
             Route("/health", self.health),
             Route("/metrics", self.metrics),
@@ -90,23 +93,34 @@ class Api:
 
     async def models(self, request: Request) -> Response:
         self._check(request)
-        return JSONResponse({"object": "list", "data": [self._model()]})
+        listed = [self._model(name) for name in self._models.listed()]
+        return JSONResponse({"object": "list", "data": listed})
 
     async def model(self, request: Request) -> Response:
         self._check(request)
-        openai.check_model(Body({"model": request.path_params["name"]}), self._server.served)
-        return JSONResponse(self._model())
+        return JSONResponse(self._model(request.path_params["name"]))
+
+    async def load(self, request: Request) -> Response:
+        body, _ = await self._body(request)
+        async with self._models.use(body) as model:
+            return JSONResponse(self._model(model.served.name))
+
+    async def unload(self, request: Request) -> Response:
+        body, _ = await self._body(request)
+        name = body.require("model", check_text)
+        await self._models.unload(name)
+        return JSONResponse(self._model(name))
 
     async def response(self, request: Request) -> Response:
         self._check(request)
         return JSONResponse(self._responses.get(request.path_params["name"]))
 
     async def count_tokens(self, request: Request) -> Response:
-        self._check(request)
         async with contextlib.AsyncExitStack() as held:
-            content = await self._intake.read(request, held)
-            counted = await self._intake.parse(content, messages.parse_counted)
-            [choice] = await self._intake.tokenize(counted, len(content))
+            body, size = await self._body(request, held)
+            async with self._models.use(body) as model:
+                counted = await model.intake.parse(body, size, messages.parse_counted)
+                [choice] = await model.intake.tokenize(counted, size)
         return JSONResponse({"input_tokens": len(choice.prompt)})
 
     async def feedback(self, request: Request) -> Response:
@@ -133,9 +147,10 @@ class Api:
         raise RequestError(message, status=404, code="unsupported")
 
     async def health(self, request: Request) -> Response:
-        alive = self._server.batcher.alive
-        status = "ok" if alive else "the model's thread has ended"
-        return JSONResponse({"status": status}, 200 if alive else 503)
+        batcher = self._server.batcher
+        status = "shutting down" if batcher.draining else "ok"
+        status = status if batcher.alive else "the model's thread has ended"
+        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
     async def metrics(self, request: Request) -> Response:
         self._check(request)
@@ -151,21 +166,27 @@ class Api:
     def _check(self, request: Request) -> None:
         self._server.access.check_key(request.headers)
 
-    def _model(self) -> dict[str, Any]:
-        served = self._server.served
-        return {
-            "id": served.name,
-            "object": "model",
-            "created": self._began,
-            "owned_by": "entropix_mlx",
-            "max_model_len": served.config.max_position_embeddings,
-            "entropix": served.description() | {"monitor": self._server.monitor.enabled},
-        }
+    async def _body(
+        self, request: Request, held: contextlib.AsyncExitStack | None = None
+    ) -> tuple[Body, int]:
+        """Return the body of a request, and its size."""
+        self._check(request)
+        async with contextlib.AsyncExitStack() as own:
+            content = await self._models.bodies.read(request, held or own)
+            parse = functools.partial(Body.parse, content)
+            return await self._models.bodies.parse(len(content), parse), len(content)
+
+    def _model(self, name: str) -> dict[str, Any]:
+        card = describe(self._models.find(name), name)
+        card["created"] = self._began
+        card["entropix"]["monitor"] = self._server.monitor.enabled
+        return card
 
     async def _answer(self, request: Request, parse: Parse) -> Any:
         self._check(request)
+        self._server.batcher.check_open()
         server = self._server
-        return Responder(self._intake, parse, server.served, server.batcher, server.monitor)
+        return Responder(server.models, parse, server.batcher, server.monitor)
 
 
 def make_app(server: Server) -> Guard:

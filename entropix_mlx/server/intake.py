@@ -26,10 +26,10 @@ from ..errors import ContextLengthError
 from ..settings import SEED_BITS
 from ..tools.formats import CallFormat
 from .compiling import Compiler
-from .model_info import ServedModel
+from .model_info import Limits, ServedModel
 from .openai.body import Body
 from .openai.errors import RequestError, busy_error
-from .openai.parse import CompletionRequest, Message, Prompt, check_model
+from .openai.parse import CompletionRequest, Message, Prompt
 from .openai.responses import Choice, TokenText
 
 if TYPE_CHECKING:
@@ -50,22 +50,15 @@ Work = Generator[None, None, T]
 """What is done piece by piece: it yields after each but the last, and returns what was found."""
 
 
-class Intake:
-    """Reads requests and tokenizes their prompts; it belongs to the event loop."""
+class BodyReader:
+    """Reads the bodies of requests, whatever model they are for; it belongs to the event loop."""
 
-    def __init__(self, served: ServedModel, tokenizer: TokenizerWrapper) -> None:
-        self._served = served
-        self._tokenizer = tokenizer
-        self._tokens = TokenText(tokenizer)
-        self._compiler = Compiler(
-            tokenizer, served.config.vocab_size, served.limits.constraint_characters
-        )
-        self._context = served.config.max_position_embeddings
-        self._most_bytes = self._context * max(len(t.encode()) for t in tokenizer.get_vocab())
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         # One thread: tokenizers are not made to be used by several at once.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
         # Another one: a stranger's constraint takes seconds, while nobody's tokens wait for it.
-        self._compiling = ThreadPoolExecutor(1, thread_name_prefix="compiler")
+        self.compiling = ThreadPoolExecutor(1, thread_name_prefix="compiler")
         self._turns, self._large_turns = Turns(), Turns()
         self._large = 0
 
@@ -76,7 +69,7 @@ class Intake:
             RequestError: the body is too long, comes too slowly, or has no place.
             ClientDisconnect: the client has gone.
         """
-        limits = self._served.limits
+        limits = self._limits
         close = {"Connection": "close"}
         message = f"the body is longer than {limits.body_bytes:,} bytes"
         too_long = RequestError(message, status=413, code="body_too_long", headers=close)
@@ -100,7 +93,7 @@ class Intake:
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:
-        if self._large >= self._served.limits.large_bodies:
+        if self._large >= self._limits.large_bodies:
             raise busy_error("too many large requests come at once", {"Connection": "close"})
         self._large += 1
         try:
@@ -108,35 +101,22 @@ class Intake:
         finally:
             self._large -= 1
 
-    async def parse(self, content: bytearray, parse: Parse) -> CompletionRequest:
-        """Return the request that a body holds.
+    async def parse(self, size: int, parse: Callable[[], T]) -> T:
+        """Return what a function makes of a body of so many bytes, on a thread if they are many.
 
         Raises:
-            RequestError, ContextLengthError: it is none, or its prompts are too long.
+            RequestError, ContextLengthError: as the function does, and where it nests too deeply.
         """
-        if len(content) <= SMALL_BODY:
-            return self._parse(content, parse)
-        async with self._large_turns.of(len(content)):
+        if size <= SMALL_BODY:
+            return _not_too_deep(parse)
+        async with self._large_turns.of(size):
             began = time.perf_counter()
             try:
-                return await asyncio.to_thread(self._parse, content, parse)
+                return await asyncio.to_thread(_not_too_deep, parse)
             finally:
                 await self._rest(began)
 
-    async def tokenize(self, request: CompletionRequest, size: int) -> list[Choice]:
-        """Return a choice for each answer of a request, whose body had so many bytes.
-
-        Raises:
-            PromptError, ContextLengthError: there is no such prompt, or it is too long.
-        """
-        form = None
-        if self._compiler.concerns(request):
-            prepare = functools.partial(self._compiler.prepare, request)
-            loop = asyncio.get_running_loop()
-            request, form = await loop.run_in_executor(self._compiling, prepare)
-        return await self._do(size, self._choices(request, form))
-
-    async def _do(self, size: int, work: Work[T]) -> T:
+    async def do(self, size: int, work: Work[T]) -> T:
         while True:
             found = await self._piece(size, work)
             if found:
@@ -158,13 +138,46 @@ class Intake:
         """Leave Python, which runs one thread at a time, to others where large requests abound."""
         await asyncio.sleep(min(self._large - 1, MOST_REST) * (time.perf_counter() - began))
 
-    def _parse(self, content: bytearray, parse: Parse) -> CompletionRequest:
-        try:
-            body = Body.parse(content)
-            check_model(body, self._served)
-            request = parse(body, self._served)
-        except RecursionError:
-            raise RequestError("the body is nested too deeply") from None
+
+class Intake:
+    """Makes bodies requests to one model, and tokenizes their prompts."""
+
+    def __init__(
+        self, served: ServedModel, tokenizer: TokenizerWrapper, bodies: BodyReader
+    ) -> None:
+        self._served = served
+        self._tokenizer = tokenizer
+        self._bodies = bodies
+        self._tokens = TokenText(tokenizer)
+        self._compiler = Compiler(
+            tokenizer, served.config.vocab_size, served.limits.constraint_characters
+        )
+        self._context = served.config.max_position_embeddings
+        self._most_bytes = self._context * max(len(t.encode()) for t in tokenizer.get_vocab())
+
+    async def parse(self, body: Body, size: int, parse: Parse) -> CompletionRequest:
+        """Return the request that a body holds.
+
+        Raises:
+            RequestError, ContextLengthError: it is none, or its prompts are too long.
+        """
+        return await self._bodies.parse(size, functools.partial(self._parse, body, parse))
+
+    async def tokenize(self, request: CompletionRequest, size: int) -> list[Choice]:
+        """Return a choice for each answer of a request, whose body had so many bytes.
+
+        Raises:
+            PromptError, ContextLengthError: there is no such prompt, or it is too long.
+        """
+        form = None
+        if self._compiler.concerns(request):
+            prepare = functools.partial(self._compiler.prepare, request)
+            loop = asyncio.get_running_loop()
+            request, form = await loop.run_in_executor(self._bodies.compiling, prepare)
+        return await self._bodies.do(size, self._choices(request, form))
+
+    def _parse(self, body: Body, parse: Parse) -> CompletionRequest:
+        request = parse(body, self._served)
         for part in (*request.prompts, request.prefix, request.forced):
             text = _text(part)
             if len(part) > self._context if text is None else len(text.encode()) > self._most_bytes:
@@ -246,6 +259,13 @@ class Turns:
                 turn.set_result(None)
                 return
         self._taken = False
+
+
+def _not_too_deep(parse: Callable[[], T]) -> T:
+    try:
+        return parse()
+    except RecursionError:
+        raise RequestError("the body is nested too deeply") from None
 
 
 def _next(work: Work[T]) -> tuple[T] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -30,7 +31,10 @@ PREFLIGHT_SECONDS = "600"
 CLIENT_GONE = 499
 """The status under which a request is counted whose client did not wait for any, as in nginx."""
 
+LONGEST_PATH = 200
 _log = logging.getLogger(__name__)
+_requests = logging.getLogger("entropix_mlx.server.requests")
+_requests.setLevel(logging.WARNING)  # for a log of JSON, each request is a record
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class Guard:
         scope = {**scope, "path": _canonical(scope["path"])}
         headers = Headers(scope=scope)
         marked = _MarkedSend(send, self.access.reader(headers))
+        began = time.perf_counter()
         try:
             self.access.check_source(headers)
             if scope["method"] == "OPTIONS" and "origin" in headers:
@@ -111,6 +116,17 @@ class Guard:
         finally:
             route = scope["path"] if scope["path"] in ROUTES else "other"
             self.metrics.request(route, marked.status or CLIENT_GONE)
+            self._log(scope, marked, time.perf_counter() - began)
+
+    def _log(self, scope: Scope, marked: _MarkedSend, seconds: float) -> None:
+        fields = {
+            "method": scope["method"],
+            "path": scope["path"][:LONGEST_PATH],
+            "status": marked.status or CLIENT_GONE,
+            "seconds": round(seconds, 3),
+            "client": (scope.get("client") or ("",))[0],
+        }
+        _requests.info("%(method)s %(path)s %(status)d", fields, extra={"fields": fields})
 
 
 @dataclass

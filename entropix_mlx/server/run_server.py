@@ -46,6 +46,8 @@ WRITE_SECONDS = 60.0
 """In which a client must take something of what it is sent."""
 SWITCH_SECONDS = 0.001
 """After which Python lets another thread run: the model's and the event loop's wait for that."""
+LOOK_SECONDS = 0.05
+"""The interval at which a server that stops looks whether answers still run."""
 CLOSING_SECONDS = 2.0
 """Granted to send the last chunks after the running answers were ended."""
 
@@ -55,10 +57,11 @@ class Listener(uvicorn.Server):
 
     def __init__(self, app: Guard, server: Server) -> None:
         self._server = server
-        seconds = server.served.limits.shutdown_seconds
+        seconds = server.models.limits.shutdown_seconds
         config = uvicorn.Config(
             app,
             log_level="warning",
+            log_config=None,
             access_log=False,
             server_header=False,
             http=HttpConnection,
@@ -84,11 +87,13 @@ class Listener(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for running answers, and end those that take too long."""
+        """Wait for running answers, and end those that take too long; who comes now is told."""
         self._server.batcher.drain()
         self._server.monitor.close()
         ending = asyncio.create_task(self._end_late())
         try:
+            while self._server.batcher.outstanding and not (self.force_exit or ending.done()):
+                await asyncio.sleep(LOOK_SECONDS)
             await super().shutdown(sockets)
             await self._hang_up()
         finally:
@@ -96,7 +101,7 @@ class Listener(uvicorn.Server):
 
     async def _end_late(self) -> None:
         """End after a while all that still runs, so that every stream gets its last chunk."""
-        await asyncio.sleep(self._server.served.limits.shutdown_seconds)
+        await asyncio.sleep(self._server.models.limits.shutdown_seconds)
         self._server.batcher.interrupt()
         await asyncio.sleep(CLOSING_SECONDS)
         await self._hang_up()
@@ -237,6 +242,9 @@ class HttpConnection(H11Protocol):
         for event in events:
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+        if self.cycle is not None:  # a request whose body is not HTTP: nobody gets its response
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def _await_head(self) -> None:
         if self._head_timer is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,11 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from .batching import Batcher, Begun, Ended, Event, Failed, Stepped, Submission
-from .intake import Intake, Parse
-from .model_info import ServedModel
+from .batching import Batcher
+from .intake import Parse
+from .models import Models
+from .openai.body import Body
 from .openai.errors import as_request_error
 from .openai.responses import CompletionResponse
+from .submission import Begun, Ended, Event, Failed, Stepped, Submission
 
 STREAM = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -34,9 +37,8 @@ MOST_WAITING = 2000
 class Responder:
     """An ASGI application that answers one request."""
 
-    intake: Intake
+    models: Models
     parse: Parse
-    served: ServedModel
     batcher: Batcher
     monitor: Monitor
     client: str = field(init=False)
@@ -46,7 +48,7 @@ class Responder:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; a client that goes away ends its request, wherever that is."""
         async with contextlib.AsyncExitStack() as held:
-            content = await self.intake.read(Request(scope, receive), held)
+            content = await self.models.bodies.read(Request(scope, receive), held)
             self.client = (scope.get("client") or ("",))[0]
             answer = asyncio.create_task(self._answer(content, held, scope, receive, send))
             gone = asyncio.create_task(_until_gone(receive))
@@ -62,26 +64,31 @@ class Responder:
         self, content: bytearray, held: contextlib.AsyncExitStack, *connection: Any
     ) -> None:
         size = len(content)
-        request = await self.intake.parse(content, self.parse)
+        bodies = self.models.bodies
+        body = await bodies.parse(size, functools.partial(Body.parse, content))
         content.clear()  # the answer may take minutes
-        submission = Submission(
-            request.answers,
-            self._reporter(),
-            request.forced,
-            self.client,
-            self._events.qsize,
-            request.scored,
-        )
-        self.batcher.admit(submission)
-        try:
-            choices = await self.intake.tokenize(request, size)
-            await held.aclose()
-            self.response = CompletionResponse(request, choices, self.served)
-            prompts = [(choice.prompt, choice.settings) for choice in choices]
-            self.batcher.submit(submission, prompts)
-            await self._send(*connection)
-        finally:
-            self.batcher.withdraw(submission)
+        async with self.models.use(body) as model:
+            request = await model.intake.parse(body, size, self.parse)
+            del body
+            submission = Submission(
+                model.runner,
+                request.answers,
+                self._reporter(),
+                request.forced,
+                self.client,
+                self._events.qsize,
+                request.scored,
+            )
+            self.batcher.admit(submission)
+            try:
+                choices = await model.intake.tokenize(request, size)
+                await held.aclose()
+                self.response = CompletionResponse(request, choices, model.served)
+                prompts = [(choice.prompt, choice.settings) for choice in choices]
+                self.batcher.submit(submission, prompts)
+                await self._send(*connection)
+            finally:
+                self.batcher.withdraw(submission)
 
     def _reporter(self) -> Callable[[list[Event]], None]:
         loop = asyncio.get_running_loop()

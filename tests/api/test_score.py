@@ -68,6 +68,7 @@ def test_neither_blocks_nor_chunks_change_a_measurement(tiny_model, byte_tokeniz
     assert all(close(one, other) for one, other in zip(whole, parts, strict=True))
 
 
+@pytest.mark.as_gpu
 @pytest.mark.parametrize("first", [(1, 1, 1), (1, 1, 9), (1, 4, 1), (1, 4, 9), (3, 4, 9)])
 def test_compiled_measurements_are_the_same_whatever_came_first(first):
     compiled_attention.cache_clear()
@@ -79,6 +80,7 @@ def test_compiled_measurements_are_the_same_whatever_came_first(first):
         assert mx.allclose(plain, compiled, atol=1e-5)
 
 
+@pytest.mark.as_gpu
 def test_compiled_measurements_of_tokens_in_a_row_are_the_same():
     keys = [mx.random.normal(shape, key=mx.random.key(3)) for shape in ((1, 4, 5, 8), (1, 2, 9, 8))]
     queries = [AttentionQueries(*keys), AttentionQueries(keys[0] * 2, keys[1])]

@@ -6,7 +6,7 @@ import pytest
 
 from entropix_mlx.diagnosis import checks
 from entropix_mlx.diagnosis.checks import Level, check_device
-from entropix_mlx.diagnosis.device import DeviceFacts
+from entropix_mlx.diagnosis.device import DeviceFacts, probe, use
 from entropix_mlx.errors import DeviceError
 
 MEMORY = 16 * 10**9
@@ -34,6 +34,10 @@ def test_what_a_device_means(monkeypatch, device, platform, advised):
 def test_an_nvidia_gpu_that_is_not_used_is_named(monkeypatch):
     monkeypatch.setattr(checks.Path, "exists", lambda _: True)
     assert "cuda" in next(check_device(DeviceFacts("cpu", "", None, True), MEMORY)).advice
+
+
+def test_the_device_of_this_machine_is_found():
+    assert probe() == use()
 
 
 @pytest.fixture

@@ -40,8 +40,10 @@ def on_the_cpu(monkeypatch):
     with monkeypatch.context() as context:
         context.setattr(device, "on_cpu", lambda: True)
         context.delenv("ENTROPIX_COMPILE", raising=False)
-        yield
-    mx.set_default_device(before)
+        try:
+            yield
+        finally:
+            mx.set_default_device(before)
 
 
 def measured(steps):

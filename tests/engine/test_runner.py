@@ -350,7 +350,7 @@ def test_a_prompt_may_be_scored(make, tiny_model):
     assert [found.logprob for found in slot.prompt.likelihoods] == pytest.approx(own, abs=1e-3)
     for found, row in zip(slot.prompt.likelihoods, logprobs, strict=True):
         assert [token for token, _ in found.listed] == list(np.argsort(-row)[:2])
-        assert found.best == (found.logprob >= row.max() - 1e-6)
+        assert (found.rank == 1) == (found.logprob >= row.max() - 1e-6)
 
 
 def test_a_cancelled_answer_leaves_and_holds_nobody_back(make):

@@ -125,6 +125,7 @@ def test_a_batch_is_its_rows(tiny_model):
 @pytest.mark.parametrize(
     "dtype", [mx.float16, pytest.param(mx.bfloat16, marks=pytest.mark.bfloat16)]
 )
+@pytest.mark.as_gpu
 def test_half_precision_stays_half(dtype):
     model = make_tiny_model(scale=0.1)
     model.set_dtype(dtype)

@@ -21,6 +21,8 @@ from entropix_mlx.samplers.position import sample
 from entropix_mlx.samplers.registry import SAMPLERS, make_sampler
 from entropix_mlx.settings import ResolvedSettings, Settings
 
+pytestmark = pytest.mark.as_gpu
+
 NO_GPU = {"LUF", "QRF", "SVD", "Inverse", "Cholesky", "Eig", "Eigh"}
 """Primitives whose eval_gpu raises in MLX's Metal backend (mlx/backend/metal/primitives.cpp) or its
 CUDA backend (mlx/backend/cuda/primitives.cpp), as of MLX 0.32: linear algebra."""

@@ -16,7 +16,7 @@ from entropix_mlx.server.app import Server, make_app
 from entropix_mlx.server.batching import Batcher, Capacity
 from entropix_mlx.server.metrics import ServerMetrics
 from entropix_mlx.server.middleware import Access
-from entropix_mlx.server.model_info import Limits, ServedModel
+from entropix_mlx.server.models import Models, ModelSource
 from entropix_mlx.server.run_server import Listener, bind
 from entropix_mlx.server.streaming import Monitor
 from entropix_mlx.settings import Settings
@@ -91,6 +91,15 @@ class Client:
         given = {"prompt": prompt, "max_tokens": 8, "seed": 1} | body
         return self.post("/v1/completions", json=given)
 
+    @property
+    def runner(self):
+        """The first model's."""
+        return self.server.models.find(None).loaded.runner
+
+    @property
+    def served(self):
+        return self.server.models.find(None).loaded.served
+
     def metric(self, name) -> float:
         lines = self.server.metrics.text().splitlines()
         values = [line.split()[1] for line in lines if line.startswith(f"entropix_{name} ")]
@@ -99,11 +108,13 @@ class Client:
 
 def make_server(capacity=None, limits=None, settings=None, **more) -> Server:
     metrics = ServerMetrics()
-    batcher = Batcher(more.get("load", load), capacity or Capacity(4, 32, 2**24), metrics)
+    batcher = Batcher(capacity or Capacity(4, 32, 2**24), metrics)
     batcher.start()
     given = settings or Settings(max_tokens=16, profile=Profile.load())
-    served = ServedModel("tiny", batcher.model.config, given, limits or Limits())
-    return Server(served, batcher, metrics, more.get("access", Access()), Monitor(True))
+    sources = more.get("sources") or [ModelSource("tiny", lambda _: more.get("load", load)())]
+    models = Models(sources, batcher, given, limits=limits, **more.get("models", {}))
+    models.load_first()
+    return Server(models, batcher, metrics, more.get("access", Access()), Monitor(True))
 
 
 @pytest.fixture(scope="package")
@@ -135,7 +146,7 @@ def listener(own_client):
     bound = bind("127.0.0.1", 0)
     bound.listen()
     made = Listener(make_app(served), served)
-    made.served, made.metrics = served.served, served.metrics
+    made.metrics, made.limits = served.metrics, served.models.limits
     made.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     thread = threading.Thread(target=made.run, kwargs={"sockets": [bound]})
     thread.start()

@@ -11,7 +11,8 @@ import pytest
 
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.server import run_server
-from entropix_mlx.server.intake import PIECE, SMALL_BODY, Intake
+from entropix_mlx.server.intake import PIECE, SMALL_BODY, BodyReader, Intake
+from entropix_mlx.server.model_info import Limits
 from entropix_mlx.server.openai import parse
 from entropix_mlx.server.openai.body import Body
 from tests.server.test_mistakes import CHAT, GOODS, TEXT
@@ -50,7 +51,7 @@ def seconds(path, name, shape, size, served):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_field_of_a_request_takes_more_than_linear_time(client, shape):
-    served = client.server.served
+    served = client.served
     for path, name in FIELDS:
         for attempt in range(3):  # the clock is not only ours
             few, many = (seconds(path, name, shape, size, served) for size in (4000, 32000))
@@ -76,11 +77,11 @@ class Watched:
 @pytest.fixture
 def intake(client, byte_tokenizer):
     """Return what makes an intake of a model with a long context, and a request for it."""
-    served = client.server.served
+    served = client.served
     served = replace(served, config=replace(served.config, max_position_embeddings=10**6))
 
     def make(report):
-        return Intake(served, Watched(byte_tokenizer, report))
+        return Intake(served, Watched(byte_tokenizer, report), BodyReader(served.limits))
 
     def ask(text):
         return parse.parse_completion(Body({"prompt": text}), served), len(text)
@@ -135,17 +136,15 @@ def test_a_request_whose_client_has_gone_is_not_tokenized_further(intake):
 @pytest.mark.parametrize("text", ["a" * 10**6, "é" * 10**6])
 def test_a_prompt_that_no_context_holds_is_not_tokenized(client, byte_tokenizer, text):
     seen = []
-    intake = Intake(client.server.served, Watched(byte_tokenizer, seen.append))
-    content = bytearray(json.dumps({"prompt": text}).encode())
+    bodies = BodyReader(client.served.limits)
+    intake = Intake(client.served, Watched(byte_tokenizer, seen.append), bodies)
     with pytest.raises(EntropixError):
-        asyncio.run(intake.parse(content, parse.parse_completion))
+        asyncio.run(intake.parse(Body({"prompt": text}), len(text), parse.parse_completion))
     assert not seen
 
 
 def test_large_bodies_have_few_places_and_small_ones_do_not_need_them(own_client, client):
-    limits = replace(client.server.served.limits, large_bodies=0)
-    served = replace(client.server.served, limits=limits)
-    strict = client.with_(served=served)
+    strict = own_client(limits=Limits(large_bodies=0))
     assert strict.complete(user="a" * SMALL_BODY).status == 429
     assert strict.complete().status == 200
     assert client.complete(user="a" * SMALL_BODY).status == 200
@@ -206,8 +205,7 @@ def test_a_new_connection_takes_the_place_of_the_one_that_is_idle_longest(listen
 @pytest.mark.parametrize("sent", [b"GET / HT", asked({"prompt": "a"})[:-3]])
 def test_who_sends_too_slowly_is_cut(own_client, listener, monkeypatch, sent):
     monkeypatch.setattr(run_server, "HEADER_SECONDS", 0.05)
-    limits = replace(listener.served.limits, body_seconds=0.05)
-    object.__setattr__(listener.served, "limits", limits)
+    object.__setattr__(listener.limits, "body_seconds", 0.05)
     with connected(listener, sent) as connection:
         received = connection.makefile("rb").read()
     assert received == b"" or received.startswith(b"HTTP/1.1 408")

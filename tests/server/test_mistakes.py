@@ -27,7 +27,7 @@ CHAT_MISTAKES = {
     "prompt_logprobs": [-1, 21, True],
     "reasoning_effort": ["high", 3],
     "thinking_budget": [-1],
-    "chat_template_kwargs": [[], {"messages": []}],
+    "chat_template_kwargs": [[], {"messages": []}, {"chat_template": "x"}, {"a": "x" * 70000}],
     "sampler": ["best"],
     "presence_penalty": [3],
     "logit_bias": [{"65": 101}, {"258": 1}],

@@ -117,7 +117,7 @@ def test_stored_responses_have_a_limit():
 
 def test_reasoning_is_an_item_of_its_own():
     caller = Client(make_server(load=load_thinking))
-    tokens = caller.server.batcher.tokenizer.encode("<think>Hm.</think>So")
+    tokens = caller.runner.tokenizer.encode("<think>Hm.</think>So")
     options = {"forced": tokens, "max_output_tokens": 12, "sampler": "greedy"}
     response = respond(caller, **options).json
     RESPONSE.validate_python(response)

@@ -35,7 +35,7 @@ def caller():
 
 
 def begun(caller):
-    return {"forced": caller.server.batcher.tokenizer.encode("<think>")}
+    return {"forced": caller.runner.tokenizer.encode("<think>")}
 
 
 def read(reply, stream):
@@ -122,7 +122,7 @@ def test_messages_have_thinking_where_they_ask_for_it(caller):
 
 
 def test_responses_count_reasoning(caller):
-    options = {**PREFILLED, "thinking_budget": BUDGET, "max_output_tokens": 20}
+    options = {**PREFILLED, "thinking_budget": BUDGET, "max_output_tokens": 20, "seed": 2}
     body = {"input": "Hi", "reasoning": {"effort": "medium"}, **options}
     reply = caller.post("/v1/responses", json=body).json
     assert [item["type"] for item in reply["output"]] == ["reasoning", "message"]

@@ -6,8 +6,9 @@ import time
 import pytest
 
 from entropix_mlx.engine.runner import Runner
-from entropix_mlx.server.batching import Capacity, Ended, Failed, Stepped, Submission
+from entropix_mlx.server.batching import Capacity
 from entropix_mlx.server.openai.errors import RequestError
+from entropix_mlx.server.submission import Ended, Failed, Stepped, Submission
 from entropix_mlx.settings import Settings
 
 LONG = (
@@ -43,9 +44,9 @@ class Reported(list):
         return [event.step.token for event in self.of(Stepped)]
 
 
-def ask(batcher, *prompts):
+def ask(client, *prompts):
     """Return a submission of prompts, whose `report` has the events."""
-    submission = Submission(len(prompts), Reported())
+    submission, batcher = Submission(client.runner, len(prompts), Reported()), client.server.batcher
     batcher.admit(submission)
     batcher.submit(submission, prompts)
     return submission
@@ -56,7 +57,8 @@ def cached(reply):
 
 
 def test_many_at_once_are_each_what_they_are_alone(own_client):
-    batcher = own_client(capacity=Capacity(5, 40, 0)).server.batcher
+    client = own_client(capacity=Capacity(5, 40, 0))
+    batcher = client.server.batcher
     prompts = [
         prompted(6 + n % 5, seed=n, prompt=[65 + (n * k) % 50 for k in range(4 + 7 * n)])
         for n in range(12)
@@ -64,9 +66,9 @@ def test_many_at_once_are_each_what_they_are_alone(own_client):
 
     alone = []
     for one in prompts:
-        alone.append(ask(batcher, one).report)
+        alone.append(ask(client, one).report)
         until(lambda: batcher.outstanding == 0)
-    together = [ask(batcher, one).report for one in prompts]
+    together = [ask(client, one).report for one in prompts]
     until(lambda: batcher.outstanding == 0)
     assert [one.tokens for one in together] == [one.tokens for one in alone]
     assert all(len(one.of(Ended)) == 1 for one in together)
@@ -83,7 +85,7 @@ def test_what_was_computed_is_not_computed_again(own_client):
     assert cached(client.complete("nothing of the kind")) == 0
     tail = client.complete(LONG, prefix=first.choice["text"], n=2)
     assert cached(tail) >= len(LONG)
-    assert client.metric("cached_texts") > 1
+    assert client.metric("prefix_cache_texts") > 1
 
 
 def test_the_cache_is_bounded_and_can_be_off(own_client):
@@ -93,7 +95,7 @@ def test_the_cache_is_bounded_and_can_be_off(own_client):
     small = own_client(capacity=Capacity(2, 8, 3 * 10**5))
     for n in range(6):
         small.complete(f"{n} {LONG}")
-        assert small.metric("cached_bytes") <= 3 * 10**5
+        assert small.metric("prefix_cache_bytes") <= 3 * 10**5
     assert cached(small.complete(f"5 {LONG}")) > 0
     assert cached(small.complete(f"0 {LONG}")) < 20
 
@@ -102,7 +104,7 @@ def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
     batcher, passes = client.server.batcher, []
     advance = Runner.advance
     monkeypatch.setattr(Runner, "advance", lambda self: passes.append(1) or advance(self))
-    submission = ask(batcher, *(prompted(200, seed=n) for n in range(6)))
+    submission = ask(client, *(prompted(200, seed=n) for n in range(6)))
     reported = submission.report
     until(lambda: len(reported.of(Stepped)) > 8)
     batcher.withdraw(submission)
@@ -115,12 +117,12 @@ def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
 def test_an_answer_that_nobody_reads_leaves_its_place_to_others(own_client):
     client, behind = own_client(capacity=Capacity(1, 8, 0)), 0
     batcher = client.server.batcher
-    submission = Submission(1, Reported(), unread=lambda: behind)
+    submission = Submission(client.runner, 1, Reported(), unread=lambda: behind)
     batcher.admit(submission)
     batcher.submit(submission, [prompted(200)])
     until(lambda: submission.report.of(Stepped))
     behind = 1000
-    until(lambda: client.metric("running_answers") == 0)
+    until(lambda: client.metric("num_requests_running") == 0)
     assert client.complete().status == 200
     assert submission.left
     behind = 0
@@ -131,8 +133,10 @@ def test_an_answer_that_nobody_reads_leaves_its_place_to_others(own_client):
 def test_a_full_queue_names_the_time_of_a_retry(own_client):
     client = own_client(capacity=Capacity(1, 2, 0))
     batcher = client.server.batcher
-    submissions = [ask(batcher, prompted(200)) for _ in range(2)]
-    submissions.append(Submission(1, Reported()))  # whose prompts are not tokenized yet
+    submissions = [ask(client, prompted(200)) for _ in range(2)]
+    submissions.append(
+        Submission(client.runner, 1, Reported())
+    )  # whose prompts are not tokenized yet
     batcher.admit(submissions[-1])
     reply = client.complete()
     assert reply.status == 429
@@ -164,16 +168,16 @@ def test_a_failing_pass_ends_its_answers_and_no_others(own_client, monkeypatch, 
 def test_a_server_that_stops_ends_what_runs(own_client):
     client = own_client(capacity=Capacity(1, 8, 0))
     batcher = client.server.batcher
-    running = ask(batcher, prompted(60)).report
+    running = ask(client, prompted(60)).report
     until(lambda: running.of(Stepped))
-    waiting = ask(batcher, prompted(60)).report
+    waiting = ask(client, prompted(60)).report
     batcher.drain()
     until(lambda: waiting.of(Failed))
     assert client.complete().status == 503
     until(lambda: running.of(Ended))
     assert len(running.of(Stepped)) == 60
     with pytest.raises(RequestError):
-        ask(batcher, prompted())
+        ask(client, prompted())
 
 
 def test_an_interrupted_stream_says_so(own_client):
@@ -183,7 +187,7 @@ def test_an_interrupted_stream_says_so(own_client):
     async def interrupted():
         body = {"prompt": "a", "max_tokens": 200, "stream": True}
         task = asyncio.create_task(client.ask("POST", "/v1/completions", json=body))
-        while not client.metric("running_answers"):
+        while not client.metric("num_requests_running"):
             await asyncio.sleep(0)
         batcher.interrupt()
         return await task

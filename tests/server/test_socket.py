@@ -173,33 +173,39 @@ def test_a_body_of_many_small_chunks_is_cut_off(server, size):
 @pytest.mark.parametrize("stream", [True, False])
 def test_clients_that_vanish_leave_nothing_behind(server, stream):
     body = {"prompt": "a", "max_tokens": 220, "stream": stream, "logit_bias": {"257": -100}}
-    before = server.metric("generated_tokens_total")
+    before = server.metric("generation_tokens_total")
     for _ in range(12):
         connection = server.send(post(body))
         if stream:
             connection.recv(100)
         connection.close()
     end = time.monotonic() + WAIT
-    while server.metric("running_answers") or server.metric("waiting_answers"):
+    while server.metric("num_requests_running") or server.metric("num_requests_waiting"):
         assert time.monotonic() < end
-    assert server.metric("generated_tokens_total") - before < 12 * 220 / 2
+    assert server.metric("generation_tokens_total") - before < 12 * 220 / 2
 
 
 def test_a_signal_lets_the_answer_end_that_runs(folder):
-    server = Process(folder, "--no-api-key")
+    server = Process(folder, "--no-api-key", "--log", "json")
     try:
-        body = {"prompt": "a", "max_tokens": 80, "stream": True, "logit_bias": {"257": -100}}
+        body = {"prompt": "a", "max_tokens": 220, "stream": True, "logit_bias": {"257": -100}}
         with server.send(post(body)) as connection:
             received = connection.recv(100)
             server.process.send_signal(signal.SIGINT)
+            asked = post({"prompt": "a", "max_tokens": 1})
+            while b" 503 " not in (reply := server.ask(asked, half_closed=True)[:13]):
+                assert b" 200 " in reply, "before the signal arrives"
             while piece := connection.recv(2**16):
                 received += piece
     finally:
         said = server.end()
     assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
-    assert received.count(b'"entropix":{"index"') == 80
-    assert "Traceback" not in said
+    assert received.count(b'"entropix":{"index"') == 220
     assert server.process.returncode == 0
+    lines = [json.loads(line) for line in said.splitlines()]
+    statuses = [line["status"] for line in lines if "status" in line]
+    assert {200, 503} <= {*statuses}
+    assert not [line for line in lines if "exception" in line or not line["message"]]
 
 
 def test_a_second_signal_ends_what_runs_and_reports_no_error(folder):

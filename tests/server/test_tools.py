@@ -233,7 +233,7 @@ def load_thinking():
 
 def test_reasoning_is_no_part_of_the_answer():
     caller = Client(make_server(load=load_thinking))
-    tokens = caller.server.batcher.tokenizer.encode("<think>Hm.</think>")
+    tokens = caller.runner.tokenizer.encode("<think>Hm.</think>")
     for stated in ({"response_format": FORMAT}, {"tools": TOOLS, "tool_choice": NAMED}):
         options = {**stated, "forced": tokens, "max_tokens": 400}
         message = caller.chat(**options).choice["message"]

@@ -22,6 +22,7 @@ from ..containers import AutoScroll, Column
 from ..help_text import Welcome
 from ..styles import notable
 from .answer import AnswerView
+from .form import form
 
 
 class TurnView(Column):
@@ -31,18 +32,33 @@ class TurnView(Column):
     TurnView { height: auto; max-width: 102; padding: 0 1 1 1; }
     TurnView .question { color: $text; text-style: bold; padding-bottom: 1; }
     TurnView .siblings { color: $text-muted; }
+    TurnView .form { padding-top: 1; }
     """
 
     def __init__(self, turn: Turn, marks: bool) -> None:
         super().__init__()
         self.turn = turn
         self.answer = AnswerView(turn.answer.steps if turn.answers else (), marks)
+        self._form = Static(classes="form")
+
+    def on_mount(self) -> None:
+        self.show_form()
+
+    def show_form(self) -> None:
+        """Show the fields of a structured answer that has ended."""
+        content = form(self.answer.steps)
+        self._form.update(content)
+        self._form.display = bool(content)
 
     def compose(self) -> ComposeResult:
         yield Static(Content(f"❯ {printable(self.turn.question)}"), classes="question")
         yield self.answer
+        yield self._form
         if len(self.turn.answers) > 1:
-            which = f"answer {self.turn.selected + 1} of {len(self.turn.answers)}: [ and ] switch"
+            number, count = self.turn.selected + 1, len(self.turn.answers)
+            alike = len(self.turn.agreeing)
+            agree = f", {alike} agree" if alike > 1 else ""
+            which = f"answer {number} of {count}{agree}: [ and ] switch, F8 lists them"
             yield Static(Content(which), classes="siblings")
 
     def shows(self, turn: Turn) -> bool:
@@ -234,6 +250,11 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         """The answer in which the cursor is; without a cursor the last one."""
         return self._turns[self.turn].answer if self._turns else None
 
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of the answer in which the cursor is, or else of the last one."""
+        return self.answer.steps if self.answer is not None else []
+
     async def show(self, conversation: Conversation) -> None:
         """Show a conversation; turns that are shown already stay."""
         if self.welcome is not None:
@@ -264,6 +285,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
     def append(self, steps: list[Step]) -> None:
         if self.last_answer is not None:
             self.last_answer.append(steps)
+            self._turns[-1].show_form()
 
     async def show_markdown(self, shown: bool) -> None:
         self._markdown = shown

@@ -67,6 +67,8 @@ def _checked(parser: argparse.ArgumentParser, action: argparse.Action, value: An
         if not isinstance(value, list):
             raise ValueError(f"it must be a list, as in [{value!r}]")
         parsed: Any = [_parsed(parser, action, element) for element in value]
+        if action.nargs is not None:  # each is a list
+            parsed = [one for several in parsed for one in several]
     else:
         parsed = _parsed(parser, action, value)
     if action.dest in _CHECKED_ALONE:

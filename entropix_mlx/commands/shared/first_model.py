@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -108,8 +109,9 @@ def _stopped_at_once() -> Iterator[None]:
         output.report(f"\n{STOPPED}")
         output.leave(output.INTERRUPTED)
 
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # whoever started this ignores interrupts, or has a use for them
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not ours or threading.current_thread() is not threading.main_thread():
+        yield  # whoever started this ignores interrupts, or ends the process itself
         return
     signal.signal(signal.SIGINT, stop)
     try:

@@ -262,6 +262,14 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--ask", action="store_true", help="choose the branch yourself where scores are close")
 
 
+def add_answers(parser: argparse.ArgumentParser) -> None:
+    several = (
+        "choose the best of N answers; auto draws more than one only where the first is unsure"
+    )
+    add = parser.add_argument
+    add("--answers", type=number_or_mode, default=1, metavar="auto|N", help=several)
+
+
 def add_constraint(parser: argparse.ArgumentParser) -> None:
     add = parser.add_mutually_exclusive_group().add_argument
     add("--schema", type=file, metavar="FILE", help="answer with JSON that fits this JSON schema")

@@ -87,4 +87,5 @@ def busy_error(why: str, headers: dict[str, str] | None = None) -> RequestError:
 def stopping_error() -> RequestError:
     """Return the response while the server shuts down."""
     message = "the server is shutting down: ask again later"
-    return RequestError(message, status=503, kind=SERVER, code="shutting_down")
+    headers = {"Connection": "close", "Retry-After": str(RETRY_SECONDS)}
+    return RequestError(message, status=503, kind=SERVER, code="shutting_down", headers=headers)

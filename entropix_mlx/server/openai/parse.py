@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ...profiles.fields import Number, Rule, check_flag, check_text, shown
+from ...profiles.fields import Number, Rule, check_flag, shown
 from ...profiles.profile import Profile
 from ...settings import ANSWERS, Settings
 from ..model_info import Limits, ServedModel
@@ -143,14 +143,6 @@ def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
     if request.echo and request.prefix:
         raise RequestError("prefix and echo do not go together: put it into the prompt", "prefix")
     return request
-
-
-def check_model(body: Body, served: ServedModel) -> None:
-    """Check that a request names the model that is served, or none: no other is ever loaded."""
-    name = body.read("model", check_text)
-    if name is not None and name != served.name:
-        message = f"there is no model {name[:100]!r} here, only {served.name!r}"
-        raise RequestError(message, "model", status=404, code="model_not_found")
 
 
 def _with_common(request: CompletionRequest, body: Body, served: ServedModel) -> CompletionRequest:

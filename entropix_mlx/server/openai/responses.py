@@ -17,8 +17,8 @@ from ...profiles.profile import Profile
 from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
-from ..batching import Begun, Ended, Stepped
 from ..model_info import ServedModel
+from ..submission import Begun, Ended, Stepped
 from .message import ChatMessage
 from .parse import CompletionRequest
 

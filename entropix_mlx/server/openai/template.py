@@ -16,8 +16,12 @@ EFFORT, SWITCH = "reasoning_effort", "enable_thinking"
 """Variables of templates, under the names that most of them use."""
 NO_EFFORT, USUAL_EFFORT = "none", "medium"
 _EFFORTS = one_of(NO_EFFORT, "minimal", "low", USUAL_EFFORT, "high", "xhigh")
-_OWN = ("messages", "tools", "xml_tools", "documents", "add_generation_prompt")
-"""Variables that other fields of a request state."""
+_OWN = (
+    *("messages", "conversation", "tools", "xml_tools", "documents", "add_generation_prompt"),
+    *("chat_template", "tokenize", "tokenizer_kwargs", "continue_final_message", "return_dict"),
+    *("return_tensors", "return_assistant_tokens_mask", "padding", "truncation", "max_length"),
+)
+"""What other fields of a request state, or the code of a tokenizer takes beside variables."""
 
 
 def read_variables(body: Body, limits: Limits) -> dict[str, Any]:

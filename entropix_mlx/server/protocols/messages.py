@@ -132,7 +132,7 @@ def _read_blocks(role: str, content: Any, where: str) -> Iterator[Json]:
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(blocks, list):
         raise RequestError(f"{where}.content must be a text or blocks", "messages")
-    texts, calls = [], []
+    texts, calls, thoughts = [], [], []
     for block in blocks:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "tool_use":
@@ -141,12 +141,17 @@ def _read_blocks(role: str, content: Any, where: str) -> Iterator[Json]:
         elif kind == "tool_result":
             text = read_parts(block.get("content") or "", "messages")
             yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
-        elif kind not in ("thinking", "redacted_thinking"):
+        elif kind == "thinking":
+            thoughts.append(str(block.get("thinking") or ""))
+        elif kind != "redacted_thinking":
             texts.append(read_parts([block], "messages"))
+    message = {"role": role, "content": "".join(texts) or None}
+    if thoughts:
+        message["reasoning_content"] = "".join(thoughts)
     if calls:
-        yield {"role": role, "content": "".join(texts) or None, "tool_calls": calls}
+        yield {**message, "tool_calls": calls}
     elif texts:
-        yield {"role": role, "content": "".join(texts)}
+        yield message
 
 
 def describe_error(error: RequestError) -> Json:
