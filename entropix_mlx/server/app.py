@@ -11,11 +11,13 @@ from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from ..answer.promise import ANSWERS, Promise, check_kind, parse_mark
 from ..errors import EntropixError
 from ..palette import SWATCHES
 from ..profiles.fields import check_text
@@ -73,6 +75,7 @@ class Api:
             self._completions(messages.PATH, messages.parse_messages),
             Route(f"{messages.PATH}/count_tokens", self.count_tokens, methods=["POST"]),
             Route("/v1/embeddings", self.embeddings, methods=["POST"]),
+            Route("/v1/feedback", self.feedback, methods=["POST"]),
             Route("/v1/models", self.models),
             Route("/v1/models/load", self.load, methods=["POST"]),
             Route("/v1/models/unload", self.unload, methods=["POST"]),
@@ -119,6 +122,25 @@ class Api:
                 counted = await model.intake.parse(body, size, messages.parse_counted)
                 [choice] = await model.intake.tokenize(counted, size)
         return JSONResponse({"input_tokens": len(choice.prompt)})
+
+    async def feedback(self, request: Request) -> Response:
+        """Mark an answer: ``right``, the ``scores`` that came with it, and perhaps its ``kind``."""
+        self._check(request)
+        async with contextlib.AsyncExitStack() as held:
+            body = Body.parse(await self._intake.read(request, held))
+        body.check_names(("right", "score", "scores", "kind"))
+        kind = body.read("kind", check_kind, ANSWERS)
+        try:
+            mark = parse_mark(body.without(()))
+        except ValueError as error:
+            raise RequestError(str(error)) from None
+        promise = await run_in_threadpool(self._marked, kind, *mark)
+        return JSONResponse({"object": "feedback", "kind": kind} | promise.state.report())
+
+    def _marked(self, kind: str, right: bool, score: Any) -> Promise:
+        promise = Promise(self._server.served.name, kind)
+        promise.mark(right, score)
+        return promise
 
     async def embeddings(self, request: Request) -> Response:
         message = "this server makes no embeddings: its model was trained to write, not to compare"
