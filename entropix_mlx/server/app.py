@@ -125,22 +125,17 @@ class Api:
 
     async def feedback(self, request: Request) -> Response:
         """Mark an answer: ``right``, the ``scores`` that came with it, and perhaps its ``kind``."""
-        self._check(request)
-        async with contextlib.AsyncExitStack() as held:
-            body = Body.parse(await self._intake.read(request, held))
-        body.check_names(("right", "score", "scores", "kind"))
+        body, _ = await self._body(request)
+        body.check_names(("model", "right", "score", "scores", "kind"))
         kind = body.read("kind", check_kind, ANSWERS)
         try:
-            mark = parse_mark(body.without(()))
+            mark = parse_mark(body.without(("model", "kind")))
         except ValueError as error:
             raise RequestError(str(error)) from None
-        promise = await run_in_threadpool(self._marked, kind, *mark)
+        async with self._models.use(body) as model:
+            name = model.served.name
+        promise = await run_in_threadpool(_marked, name, kind, *mark)
         return JSONResponse({"object": "feedback", "kind": kind} | promise.state.report())
-
-    def _marked(self, kind: str, right: bool, score: Any) -> Promise:
-        promise = Promise(self._server.served.name, kind)
-        promise.mark(right, score)
-        return promise
 
     async def embeddings(self, request: Request) -> Response:
         message = "this server makes no embeddings: its model was trained to write, not to compare"
@@ -226,3 +221,9 @@ def page() -> str:
     text = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
     swatches = {name: (swatch.glyph, f"rgb{swatch.rgb}") for name, swatch in SWATCHES.items()}
     return text.replace("$swatches", json.dumps(swatches))
+
+
+def _marked(model: str, kind: str, right: bool, score: Any) -> Promise:
+    promise = Promise(model, kind)
+    promise.mark(right, score)
+    return promise
