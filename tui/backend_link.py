@@ -164,7 +164,7 @@ class BackendLink:
                 self._grow(event)
             case events.AnswersDrawn():
                 status.progress = event.standing.counts
-                status.basis = f"{event.standing.counts}, {event.standing.basis}"
+                status.basis = event.standing.basis
             case events.TurnsDropped():
                 message = f"the model no longer sees the first {event.count} turns"
                 self._app.notify(f"the context is full: {message}", severity="warning")

@@ -86,6 +86,8 @@ class WorkspaceApp(App[None]):
         "transcript.next_mark",
         "transcript.distribution",
         "transcript.previous",
+        "transcript.fields",
+        "transcript.answers",
         "app.help",
         "app.palette",
         "chat.regenerate",
@@ -96,6 +98,7 @@ class WorkspaceApp(App[None]):
         "app.legend",
         "transcript.reasoning",
         "transcript.marks",
+        "transcript.colours",
         "chat.edit",
         "transcript.copy",
         "app.markdown",
@@ -193,6 +196,8 @@ class WorkspaceApp(App[None]):
             "transcript.leave",
             "transcript.fork",
             "transcript.previous",
+            "transcript.answers",
+            "transcript.fields",
             "transcript.distribution",
         )
         return {
@@ -201,6 +206,7 @@ class WorkspaceApp(App[None]):
             "transcript.left": answered,
             "transcript.next_mark": self.workspace.transcript.has_notable,
             "transcript.marks": answered,
+            "transcript.colours": answered,
             "transcript.reasoning": reasoned,
             "transcript.copy": answered,
             "app.markdown": answered,

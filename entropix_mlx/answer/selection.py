@@ -162,13 +162,14 @@ class AnswersStanding(NamedTuple):
     def counts(self) -> str:
         if self.drawn == 1:
             return "1 answer"
-        return f"{self.complete} of {self.drawn} answers complete, {self.agreeing} agree"
+        agree = f", {self.agreeing} agree" if self.agreeing > 1 else ""
+        return f"{self.complete} of {self.drawn} answers complete{agree}"
 
     @property
     def basis(self) -> str:
         agreed = self.rests_on == AGREEMENT
-        rests_on = "agreement of the answers" if agreed else "probabilities of its tokens"
-        return f"confidence {self.confidence:.0%} from the {rests_on}"
+        rests_on = f"{self.agreeing} of {self.complete} agree" if agreed else "mean of its tokens"
+        return f"confidence {self.confidence:.0%} ({rests_on})"
 
 
 class AnswerSelection:
