@@ -134,7 +134,9 @@ def legend(profile: Profile, colouring: Colouring = Colouring.STRATEGY) -> Conte
             ]
         case Colouring.SURPRISE:
             colours = [
-                Content.styled(f"{name}: −log2 p ≥ {least:.0f} bits", style)
+                Content.styled(
+                    f"{name}: −log2 p ≥ {least:.0f} bit{'s' if least > 1 else ''}", style
+                )
                 for least, name, style in SURPRISES
                 if math.isfinite(least)
             ]

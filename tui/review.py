@@ -34,11 +34,14 @@ class ReviewApp(App[None]):
 
     CSS = """
     DataTable { width: 1fr; min-width: 36; height: 1fr; }
-    #beside { width: 1fr; }
+    #beside { width: 1fr; height: 1fr; }
+    Screen.-slim > Horizontal { layout: vertical; }
+    Screen.-slim #document { border: none; }
     #document { height: 1fr; padding: 0 1; border: round $surface-lighten-2; }
     #about { padding: 0 1; height: auto; }
     #done { padding: 0 1; color: $text-muted; }
     """
+    HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (72, "-beside")]  # noqa: RUF012 - as Textual types it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "accept", "Accept", priority=True),
         Binding("e", "edit", "Edit"),

@@ -80,7 +80,7 @@ class FieldList(Dialog[TakenAlternative]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Label(f"{len(self._fields)} fields, each with the probability of its value")
+            yield Label(f"{len(self._fields)} fields: probability of each value")
             yield OptionList(*map(field_line, self._fields))
             yield Static(id="others")
             yield Label("↑ ↓ another field · 1 … 9 takes an alternative · Escape", classes="hint")
