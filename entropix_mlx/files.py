@@ -148,16 +148,28 @@ def without_waiting(path: str, flags: int) -> int:
 
 
 def _replace(path: Path, content: bytes, mode: int | None) -> None:
+    with written_aside(path) as unfinished, open(unfinished, "xb") as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), stat.S_IMODE(mode))
+        file.write(content)
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file beside another one, which it replaces once it is on the disk.
+
+    Raises:
+        OSError: it cannot be written, or was not.
+    """
     unfinished = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        with open(unfinished, "xb") as file:
-            if mode is not None:
-                os.fchmod(file.fileno(), stat.S_IMODE(mode))
-            file.write(content)
+        yield unfinished
+        with open(unfinished, "rb+") as file:
             flush_to_disk(file)
         unfinished.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # as where the folder is read-only
+            unfinished.unlink(missing_ok=True)
 
 
 def flush_to_disk(file: IO[Any]) -> None:

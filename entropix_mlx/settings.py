@@ -99,8 +99,8 @@ class Settings:
     top_logprobs: int = 0
     """How many of the most probable tokens a step lists."""
     loops: str = "allow"
-    """``"stop"`` ends an answer that does nothing but repeat itself; see `answer.loops`. Answers
-    under a constraint are left alone."""
+    """``"stop"`` ends an answer that does nothing but repeat itself; see `answer.loops`. Under a
+    constraint nothing is ended, but JSON that repeats itself is made to close what is open."""
     speculation: str | int = "auto"
     """Tokens that are proposed where the text repeats itself, and checked in one pass: ``"auto"``
     for as many as pay, ``"off"``, or a number. They change no token but by rounding."""

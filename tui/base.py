@@ -86,8 +86,6 @@ class WorkspaceApp(App[None]):
         "transcript.next_mark",
         "transcript.distribution",
         "transcript.previous",
-        "transcript.fields",
-        "transcript.answers",
         "app.help",
         "app.palette",
         "chat.regenerate",
@@ -99,6 +97,9 @@ class WorkspaceApp(App[None]):
         "transcript.reasoning",
         "transcript.marks",
         "transcript.colours",
+        "chat.answers",
+        "chat.fields",
+        "app.tree",
         "chat.edit",
         "transcript.copy",
         "app.markdown",
@@ -196,8 +197,6 @@ class WorkspaceApp(App[None]):
             "transcript.leave",
             "transcript.fork",
             "transcript.previous",
-            "transcript.answers",
-            "transcript.fields",
             "transcript.distribution",
         )
         return {

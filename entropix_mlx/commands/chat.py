@@ -86,7 +86,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_answers(parser)
     options.add_settings(parser)
     options.add_constraint(parser)
-    parser.set_defaults(loops="stop")
+    parser.set_defaults(loops="stop", branch=True)  # forks are for those who watch
     options.add_notes(parser)
     options.add_draft_model(parser)
     options.add_color(parser)

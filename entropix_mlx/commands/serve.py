@@ -20,6 +20,7 @@ HOST, PORT = "127.0.0.1", 8080
 MAX_TOKENS = 2048
 MAX_QUEUE = 128
 CACHE_MEMORY = 2**30
+CACHE_DISK = 10 * 2**30
 MODEL_SHARE = 2 / 3
 """The share of the memory that models may take together."""
 ANY = "any"
@@ -53,6 +54,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--max-queue", type=options.count, default=MAX_QUEUE, help=waiting)
     memory = "memory for cached prompts, such as 512M (default: 1G; 0: no cache)"
     add("--cache-memory", type=_size, default=CACHE_MEMORY, metavar="SIZE", help=memory)
+    folder = (
+        "folder for cached prompts that leave memory, also when the server ends; it holds texts"
+    )
+    add("--cache-folder", type=options.file, metavar="FOLDER", help=folder)
+    disk = "what they may take there (default: 10G)"
+    add("--cache-disk", type=_size, default=CACHE_DISK, metavar="SIZE", help=disk)
     add("--api-key", help=f"key that requests must send (or set {KEY_VARIABLE})")
     add("--api-key-file", type=options.file, metavar="FILE", help="a file that holds the key")
     add("--no-api-key", action="store_true", help="serve everybody who reaches --host")
@@ -101,7 +108,13 @@ def run(arguments: argparse.Namespace) -> int:
     loading = Loading(extras, model.dequantize, arguments.allow_download)
     sources = find_sources(model.model, arguments.models or (), loading)
     metrics = ServerMetrics()
-    capacity = Capacity(arguments.batch, arguments.max_queue, arguments.cache_memory)
+    capacity = Capacity(
+        arguments.batch,
+        arguments.max_queue,
+        arguments.cache_memory,
+        arguments.cache_folder,
+        arguments.cache_disk,
+    )
     batcher = Batcher(capacity, metrics)
     models = Models(
         sources,

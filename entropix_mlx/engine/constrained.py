@@ -9,7 +9,8 @@ forces are proposed as a block, and one pass computes them all:
     block    {          "  [name] ["] [:]          →   [space] …       forced: name ":
     mask     after {    after each of these tokens
 
-A model that reasons first is left alone until its reasoning ends.
+A model that reasons first is left alone until its reasoning ends. A JSON answer that only repeats
+itself would never end, so then it may do no more than close what is open (`Closing`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import numpy as np
 
+from ..answer.loops import LoopDetector
 from ..answer.reasoning import ReasoningSpan
 from ..answer.requests import Advance
 from ..constraints.constraint import Constraint
@@ -31,13 +33,23 @@ if TYPE_CHECKING:
 MOST_FORCED = 32
 """Forced tokens that one pass computes."""
 PUNCTUATION = "{}[]:,\"' \t\n"
+CLOSING = '"}]'
+MOST_LOOPS = 3
+"""So many times an answer may repeat itself; then it closes everything."""
 
 
 class ConstrainedText:
     """The matchers of one answer: that of its text and, at a fork, of each branch."""
 
-    def __init__(self, matcher: Matcher, reasoning: ReasoningSpan, skeleton: Skeleton) -> None:
+    def __init__(
+        self,
+        matcher: Matcher,
+        reasoning: ReasoningSpan,
+        skeleton: Skeleton,
+        closing: Closing | None = None,
+    ) -> None:
         self._text = matcher
+        self._closing = closing
         self._reasoning = reasoning
         self._skeleton = skeleton
         self._branches: list[list[Matcher]] = []
@@ -52,6 +64,8 @@ class ConstrainedText:
         if not self._reasoning.takes(token):
             self._skeleton.add(token, self._text.forced()[:1])
             self._text.add(token)
+            if self._closing is not None:
+                self._closing.add(token)
 
     def follow(self, request: Advance, members: Sequence[int]) -> None:
         """Let the tokens of a request join the text, or its branches.
@@ -70,7 +84,7 @@ class ConstrainedText:
     def block(self, proposed: Sequence[int]) -> tuple[int, ...]:
         """Return the block that follows the text: what is forced, with punctuation as it stood
         last, or else what fits of a proposal."""
-        if self._reasoning.open:
+        if self._reasoning.open or (self._closing is not None and self._closing.due):
             return ()
         if ahead := self._skeleton.following(self._text):
             return tuple(ahead)
@@ -83,6 +97,8 @@ class ConstrainedText:
             return None
         matchers = [self._branches[m][-1] for m in members] if self._branches else [self._text]
         found = [mask for matcher in matchers for mask in matcher.masks(block)]
+        if self._closing is not None and self._closing.due:
+            found = [self._closing.narrowed(mask) for mask in found]
         return mx.array(np.stack([self._also_reasoning(mask) for mask in found]))
 
     def _also_reasoning(self, mask: Mask) -> Mask:
@@ -100,6 +116,42 @@ class ConstrainedText:
     def keep(self, branch: int, length: int) -> None:
         self._text = self._branches[branch][length]
         self._branches = []
+
+
+class Closing:
+    """Ends the loops of a JSON answer: in one, only tokens that close a value are allowed, where
+    the constraint allows any.
+
+    Behind such a token the answer goes on as usual, until it repeats itself too often.
+    """
+
+    def __init__(self, tokenizer: TokenizerWrapper) -> None:
+        vocabulary = tokenizer.get_vocab()
+        listed = (vocabulary.get(sign) for sign in CLOSING)
+        signs = {token for token in listed if token is not None}
+        self._closing = signs | set(tokenizer.eos_token_ids)
+        self._decode = tokenizer.decode
+        self._loops = LoopDetector(self._decode)
+        self._found = 0
+        self.due = False
+        """Whether the answer is in a loop."""
+
+    def add(self, token: int) -> None:
+        if self._loops.add(token) and not self.due:
+            self.due = True
+            self._found += 1
+        elif self.due and token in self._closing and self._found < MOST_LOOPS:
+            self.due = False
+            self._loops = LoopDetector(self._decode)
+
+    def narrowed(self, mask: Mask) -> Mask:
+        """Return the allowed tokens that close something; all that are, if none does."""
+        closing = np.zeros_like(mask)
+        for word, bit in (divmod(token, 32) for token in self._closing):
+            if word < len(mask):
+                closing[word] |= np.uint32(1 << bit)
+        closing &= mask
+        return closing if closing.any() else mask
 
 
 class Skeleton:
@@ -141,14 +193,20 @@ def constrained_text(
     vocab: int,
     prompt: Sequence[int],
     answered: Sequence[int] = (),
+    *,
+    closes: bool = False,
 ) -> ConstrainedText:
     """Return the constraint at the beginning of an answer, or behind the tokens it has already.
+
+    Args:
+        closes: whether an answer in a loop is brought to its end.
 
     Raises:
         ConstraintError: it cannot be compiled, or does not allow those tokens.
     """
     matcher = matcher_for(constraint, tokenizer, vocab)
-    text = ConstrainedText(matcher, ReasoningSpan(tokenizer, prompt), Skeleton(tokenizer))
+    closing = Closing(tokenizer) if closes else None
+    text = ConstrainedText(matcher, ReasoningSpan(tokenizer, prompt), Skeleton(tokenizer), closing)
     for token in answered:
         text.add(token)
     return text

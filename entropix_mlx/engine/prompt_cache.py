@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from .cached_text import CachedText
+
+if TYPE_CHECKING:
+    from .disk_cache import DiskCache
 
 LEAST_COMMON = 8
 """Tokens that a prompt must share with a text before copying them is worth the while."""
@@ -19,8 +23,10 @@ class PromptCache:
     It belongs on the model's thread, as all arrays do.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, disk: DiskCache | None = None) -> None:
+        """Begin without texts; those that leave go to a `disk`, and come back from there."""
         self._most = most_bytes
+        self._disk = disk
         self._texts: list[tuple[CachedText, int]] = []
         self.bytes = 0
 
@@ -33,7 +39,10 @@ class PromptCache:
         own = [text for text, _ in self._texts]
         known = [*reversed(own), *others]
         best = max(known, key=lambda text: text.common(prompt), default=None)
-        if best is None or (common := best.common(prompt)) < LEAST_COMMON:
+        common = 0 if best is None else best.common(prompt)
+        if self._disk is not None and (stored := self._disk.take(prompt, common)):
+            return stored
+        if best is None or common < LEAST_COMMON:
             return None
         if best in own:
             sized = self._texts.pop(own.index(best))
@@ -47,6 +56,7 @@ class PromptCache:
         """Keep a text that nobody uses any more, and drop those that it makes useless."""
         size = sum(array.nbytes for array in text.arrays())
         if size > self._most or len(text.ids) < LEAST_COMMON:
+            self._store(text)
             return
         length = len(text.ids)
         for sized in list(self._texts):
@@ -60,7 +70,20 @@ class PromptCache:
         """Keep so many bytes from now on."""
         self._most = most_bytes
         while self.bytes > self._most:
+            self._store(self._texts[0][0])
             self._drop(self._texts[0])
+
+    def close(self) -> None:
+        """Put all texts on the disk, if there is one: the newest first, in case time is short."""
+        for text, _ in reversed(self._texts):
+            self._store(text)
+        if self._disk is not None:
+            self._disk.close()
+        self.clear()
+
+    def _store(self, text: CachedText) -> None:
+        if self._disk is not None:
+            self._disk.give(text)
 
     def clear(self) -> None:
         self._texts.clear()

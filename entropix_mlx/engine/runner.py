@@ -227,8 +227,9 @@ class Runner:
         constraint = None
         if settings.constraint is not None:
             steps = [step.token for step in answered]
+            own = settings.constraint
             constraint = constrained_text(
-                settings.constraint, self._tokenizer, vocab, before, steps
+                own, self._tokenizer, vocab, before, steps, closes=own.is_json
             )
         draft = hooks.draft_model
         slot = Slot(

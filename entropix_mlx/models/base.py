@@ -99,6 +99,14 @@ class LanguageModel(nn.Module):
         """Return the cache of a text from one of mlx-lm's, with an entry a layer."""
         return list(cache)
 
+    def stored_cache(self, cache: Sequence[Any]) -> list[Any]:
+        """Return mlx-lm's caches of a text, of which `restored_cache` makes another text's."""
+        return list(cache)
+
+    def restored_cache(self, caches: Sequence[Any], length: int) -> list[Any]:
+        """Return the cache of a text of so many tokens from those of `stored_cache`."""
+        return list(caches)
+
     def least(self, number: int) -> int:
         """Return the smallest of the numbers of all machines that compute this model."""
         return number

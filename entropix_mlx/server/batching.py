@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..settings import Settings
@@ -37,6 +38,8 @@ Load = Callable[[], "tuple[LanguageModel, TokenizerWrapper]"]
 
 JOIN_SECONDS = 10.0
 """How long `stop` waits for the thread, which ends within one pass or chunk of a prompt."""
+STORE_SECONDS = 40.0
+"""How long where it puts texts on a disk."""
 UNREAD_SECONDS = 0.02
 """After which it is looked again at who reads, while all answers wait for that."""
 
@@ -51,6 +54,10 @@ class Capacity:
     """Answers that may wait beside them."""
     cache_bytes: int
     """What the prompt caches may take: those of all models have equal parts."""
+    folder: Path | None = None
+    """Where texts go that leave memory."""
+    disk_bytes: int = 0
+    """What they may take there."""
 
 
 class Batcher:
@@ -105,11 +112,23 @@ class Batcher:
             self._jobs.put(job)
         return future
 
-    def load(self, load: Load) -> Future[ModelRunner]:
-        """Load a model; passes of others wait for that."""
+    def load(self, load: Load, identify: Callable[[], str] | None = None) -> Future[ModelRunner]:
+        """Load a model; passes of others wait for that.
+
+        Args:
+            load: is called on the model's thread.
+            identify: returns what tells the model from all others; without it, none of its texts
+                goes to the disk.
+        """
 
         def add() -> ModelRunner:
-            runner = ModelRunner(*load(), self._capacity.batch, self._metrics)
+            model, tokenizer = load()
+            disk = None
+            if identify is not None and (folder := self._capacity.folder) is not None:
+                from ..engine.disk_cache import DiskCache
+
+                disk = DiskCache(folder, self._capacity.disk_bytes, identify(), model)
+            runner = ModelRunner(model, tokenizer, self._capacity.batch, self._metrics, disk)
             self._runners.append(runner)
             self._metrics.count("model_loads_total")
             self._share_cache()
@@ -186,7 +205,7 @@ class Batcher:
         """End everything and the thread. See `alive`: one that is inside MLX may take longer."""
         self._end(interrupt=True, stop=True)
         if self.alive:
-            self._thread.join(JOIN_SECONDS)
+            self._thread.join(STORE_SECONDS if self._capacity.folder else JOIN_SECONDS)
 
     def _end(self, interrupt: bool = False, stop: bool = False) -> None:
         with self._lock:  # whatever was submitted before is ahead of this job in the queue

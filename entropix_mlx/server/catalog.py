@@ -6,11 +6,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import limits
-from ..errors import ModelNotFoundError, SettingsError
+from .._version import __version__
+from ..errors import ModelNotFoundError, SettingsError, WeightsError
+from ..files import reading
 from ..models.config import read_object
 from .models import ModelSource
 
@@ -116,6 +119,7 @@ def _source(found: _NamedModel, loading: Loading) -> ModelSource:
         load=partial(_load, found, loading),
         measure=partial(_measure, found),
         prepare=partial(locate, found.model, offline=offline),
+        identify=partial(_identify, found, loading),
         base=found.base,
     )
 
@@ -147,6 +151,21 @@ def _measure(found: _NamedModel) -> int:
 
     model, _ = skeleton_of(open_checkpoint(locate(found.model, offline=True)))
     return max(memory_needed(model), dense_bytes(model) if should_unpack(model) else 0)
+
+
+def _identify(found: _NamedModel, loading: Loading) -> str:
+    """Return what the caches of a model depend on: its weights, its adapters and how it is run."""
+    from ..checkpoints.adapters import CONFIG, WEIGHTS
+    from ..checkpoints.checkpoint import digest
+    from ..checkpoints.locate import locate, open_checkpoint
+
+    parts = [digest(open_checkpoint(locate(found.model, offline=True)))]
+    adapter = found.adapter or loading.extras.adapter_path
+    for name in (CONFIG, WEIGHTS) if adapter is not None else ():
+        file = Path(str(adapter)) / name
+        with reading(file, WeightsError):
+            parts.append(sha256(file.read_bytes()).hexdigest())
+    return f"{parts} {loading.dequantize} {found.has_adapters} {loading.extras} {__version__}"
 
 
 def _last(given: str) -> str:

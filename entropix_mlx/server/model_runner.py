@@ -14,6 +14,7 @@ from .submission import Begun, Ended, Failed, Stepped, Submission
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ..engine.disk_cache import DiskCache
     from ..engine.slot import Slot
     from ..models.base import LanguageModel
 
@@ -35,6 +36,7 @@ class ModelRunner:
         tokenizer: TokenizerWrapper,
         batch: int,
         metrics: ServerMetrics,
+        disk: DiskCache | None = None,
     ) -> None:
         from ..engine.prompt_cache import PromptCache
         from ..models.memory import weight_bytes
@@ -42,7 +44,7 @@ class ModelRunner:
         self.model = model
         self.bytes = weight_bytes(model)
         self.tokenizer = tokenizer
-        self.cache = PromptCache(0)
+        self.cache = PromptCache(0, disk)
         self._batch = batch
         self._metrics = metrics
         self._served: dict[Slot, tuple[Submission, int]] = {}
@@ -154,7 +156,7 @@ class ModelRunner:
 
     def close(self) -> None:
         self.fail_all(stopping_error())
-        self.cache.clear()
+        self.cache.close()
 
     def fail_waiting(self, error: Exception) -> None:
         begun = {

@@ -51,6 +51,8 @@ class ModelSource:
     """Returns the bytes that it will take, on the model's thread."""
     prepare: Callable[[], object] = lambda: None
     """Brings its files onto this machine, on any thread."""
+    identify: Callable[[], str] | None = None
+    """Returns what tells its weights and caches from all others."""
     base: str | None = None
     """The model that it is an adapter of."""
 
@@ -80,8 +82,8 @@ class Entry:
     bringing: asyncio.Task[None] | None = None
 
     @property
-    def ready(self) -> LoadedModel | None:
-        return None if self.leaving else self.loaded
+    def ready(self) -> bool:
+        return self.loaded is not None and not self.leaving
 
     def take_waiting(self) -> None:
         self.users |= self.waiting
@@ -161,12 +163,14 @@ class Models:
         """
         entry, user = self.find(body.read("model", check_text)), object()
         try:
-            while (loaded := entry.ready) is None or user in entry.waiting:
+            while user not in entry.users:
                 entry.waiting.add(user)
-                await asyncio.shield(self._bring(entry))
-            entry.users.add(user)
-            entry.used = time.monotonic()
-            yield loaded
+                if entry.ready:
+                    entry.take_waiting()
+                else:
+                    await asyncio.shield(self._bring(entry))
+            assert entry.loaded is not None  # which none of its users lets go
+            yield entry.loaded
         finally:
             for holding in (entry.users, entry.waiting):
                 holding.discard(user)
@@ -183,7 +187,7 @@ class Models:
         entry = next(iter(self._entries.values()))
         entry.source.prepare()
         _log.info("loading %s …", entry.source.name)
-        runner = self._batcher.load(lambda: entry.source.load(None)).result()
+        runner = self._batcher.load(lambda: entry.source.load(None), entry.source.identify).result()
         entry.loaded = self._loaded(entry, runner)
 
     def _names(self) -> str:
@@ -231,7 +235,7 @@ class Models:
         try:
             await self._make_room(needed)
             _log.info("loading %s …", source.name)
-            loading = self._batcher.load(lambda: source.load(shared))
+            loading = self._batcher.load(lambda: source.load(shared), source.identify)
             runner = await asyncio.wrap_future(loading)
             entry.loaded = self._loaded(entry, runner, is_shared=shared is not None)
         except BaseException:

@@ -208,3 +208,29 @@ def test_the_one_answer_whose_constraint_fails_ends_alone(model, spelling):
     failed, fine = batch_generate(model, spelling, [PROMPT] * 2, settings).finish()
     assert isinstance(failed.error, ConstraintError)
     assert fine.text == "aaa"
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
+def test_json_that_repeats_itself_is_closed(model, spelling, sampler):
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "open": {"type": "boolean"}},
+        "required": ["name", "open"],
+    }
+    vocabulary = spelling.get_vocab()
+    word = max(filter(str.isalpha, vocabulary), key=len)
+    own = Settings(
+        seed=1,
+        sampler=sampler,
+        max_tokens=900,
+        constraint={"json_schema": schema},
+        logit_bias={vocabulary[word]: 50.0},
+    )
+    steps = list(stream_generate(model, spelling, PROMPT, own))
+    assert steps[-1].finish_reason == "stop"
+    found = json.loads(text_of(steps))
+    jsonschema.validate(found, schema)
+    assert len(found["name"]) > 50
+    assert max(step.strain for step in steps) > 1
+    other = list(stream_generate(model, spelling, PROMPT, own, constraint={"regex": ".*"}))
+    assert other[-1].finish_reason == "length", "only JSON is closed"

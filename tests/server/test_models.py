@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 
 import mlx.core as mx
 import numpy as np
@@ -18,6 +19,7 @@ from entropix_mlx.server.models import ModelSource
 from tests.checkpoints.test_adapters import train
 from tests.conftest import make_tiny_model
 from tests.server.conftest import load
+from tests.server.test_scheduling import LONG, WAIT, cached
 
 ONE = weight_bytes(make_tiny_model())
 """The memory that one of the models takes."""
@@ -106,6 +108,31 @@ def test_running_answers_end_before_their_model_leaves(several):
     assert len(client.server.loads) <= 5, "who waits for one model shares it"
 
 
+def test_who_waits_for_a_model_has_it_before_it_leaves_again(own_client):
+    begun, gate = threading.Event(), threading.Event()
+
+    def slowly(_):
+        begun.set()
+        assert gate.wait(WAIT)
+        return load()
+
+    sources = [ModelSource("a", lambda _: load()), ModelSource("b", slowly)]
+    client = own_client(sources=sources)
+
+    async def run():
+        asked = asyncio.create_task(client.ask("POST", "/v1/models/load", json={"model": "b"}))
+        await asyncio.to_thread(begun.wait, WAIT)
+        leaves = asyncio.create_task(client.ask("POST", "/v1/models/unload", json={"model": "b"}))
+        for _ in range(50):  # until it waits for the other
+            await asyncio.sleep(0)
+        gate.set()
+        return await asyncio.wait_for(asyncio.gather(asked, leaves), WAIT)
+
+    loaded, unloaded = asyncio.run(run())
+    assert loaded.json["entropix"]["loaded"]
+    assert not unloaded.json["entropix"]["loaded"]
+
+
 def test_models_answer_at_the_same_time_as_each_alone(several):
     client = several(fits=3)
     alone = client.chat(model="a", seed=3).choice["message"]
@@ -153,6 +180,26 @@ def test_a_client_that_leaves_while_it_waits_holds_nothing(several):
     assert in_memory(client) == {"c"}
 
 
+def test_texts_survive_that_their_model_leaves_and_the_server_ends(own_client, tmp_path):
+    def start():
+        sources = [
+            ModelSource(name, lambda _: load(), lambda: ONE, identify=lambda name=name: name)
+            for name in "ab"
+        ]
+        capacity = Capacity(2, 8, 2**24, tmp_path, 2**30)
+        return own_client(sources=sources, models={"most_bytes": ONE}, capacity=capacity)
+
+    client = start()
+    first = client.complete(LONG)
+    assert client.complete(LONG, model="b").status == 200
+    for _ in range(2):
+        again = client.complete(LONG)
+        assert cached(again) == len(LONG) - 1
+        assert again.choice["text"] == first.choice["text"]
+        client.server.batcher.stop()
+        client = start()
+
+
 # ── Finding them ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -178,6 +225,7 @@ def test_models_are_found_by_their_names(folder):
     sources = {source.name: source for source in find_sources(None, [str(folder)], loading())}
     assert sources.keys() == {"base", "other", "adapters"}
     assert sources["adapters"].base == "base"
+    assert sources["adapters"].identify() != sources["base"].identify()
     assert sources["other"].measure() > 0
     first = find_sources(str(folder / "other"), [str(folder)], loading())[0]
     assert first.name == "other"

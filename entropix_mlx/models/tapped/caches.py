@@ -81,6 +81,11 @@ class History:
             self._pack(self._packing)
         return result
 
+    def restore(self, caches: Sequence[Any], length: int) -> None:
+        """Go on from the caches of another text, or from nothing where that must be cut."""
+        self.caches, self.length = list(caches), length
+        self.anchor()
+
     def rewind(self, length: int) -> None:
         """Keep at most the first `length` tokens, or fewer where no such place is remembered."""
         if length >= self.length:

@@ -144,6 +144,14 @@ class TappedModel(LanguageModel):
         length = max(_length(entry) for entry in cache)
         return [Histories([History(cache, length, packing=self._packing)])]
 
+    def stored_cache(self, cache: Sequence[Any]) -> list[Any]:
+        return list(cache[0].rows[0].caches)
+
+    def restored_cache(self, caches: Sequence[Any], length: int) -> list[Histories]:
+        [histories] = self.make_cache()
+        histories.rows[0].restore(caches, length)
+        return [histories]
+
     def quantize_cache(self, bits: int, group_size: int, start: int) -> None:
         """Quantize the keys and values of new texts after so many tokens; see `KVPacking`.
 
