@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from statistics import fmean
@@ -41,6 +42,17 @@ from .tree import TreeLeaf, in_order, leaves_of
 SCORE = "lowest_logprob"
 AGREEMENT, TOKENS = "agreement", "tokens"
 """What the confidence in a chosen answer rests on."""
+SCORES_OF_ANSWERS = {
+    "agreement": (
+        "share of the complete answers that say what the chosen one says",
+        "self-consistency (2203.11171)",
+    ),
+    "semantic_entropy": (
+        "−Σ share · ln share, over groups of complete answers that say the same; nats",
+        "discrete semantic entropy (2302.09664), here by equal short texts",
+    ),
+}
+"""By name: formula and source of the scores that several answers to one prompt have."""
 
 
 class Enough(StrEnum):
@@ -251,6 +263,7 @@ class AnswerSelection:
             "chosen": self.candidates.index(self.chosen),
             "selection": self._rule.selection,
             "stopped": str(self.stopped),
+            "scores": self.scores,
             "forward_tokens": self.forward_tokens,
             **{name: value for name, value in self.standing._asdict().items() if name != "drawn"},
         }
@@ -267,6 +280,17 @@ class AnswerSelection:
             confidence=agreeing / complete if voted else own,
             rests_on=AGREEMENT if voted else TOKENS,
         )
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Of `SCORES_OF_ANSWERS`, those that are known: none without two complete answers."""
+        complete = self.complete
+        if len(complete) < 2:
+            return {}
+        shares = [count / len(complete) for count in Counter(c.said for c in complete).values()]
+        entropy = -math.fsum(share * math.log(share) for share in shares)
+        # −1 · ln 1 is −0.0
+        return {"agreement": len(self.agreeing) / len(complete), "semantic_entropy": abs(entropy)}
 
     def __str__(self) -> str:
         if self.stopped is Enough.SURE:
