@@ -164,7 +164,8 @@ class BackendLink:
             case events.StepsArrived() | events.ForkGrew():
                 self._grow(event)
             case events.AnswersDrawn():
-                status.progress = f"{event.complete} of {event.total} answers"
+                status.progress = event.standing.counts
+                status.basis = event.standing.basis
             case events.TurnsDropped():
                 message = f"the model no longer sees the first {event.count} turns"
                 self._app.notify(f"the context is full: {message}", severity="warning")

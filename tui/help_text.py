@@ -15,7 +15,7 @@ from entropix_mlx.profiles.tree import first_fit, table
 from entropix_mlx.step import Metrics, Origin, Strategy
 from entropix_mlx.traces.explain import SYMBOLS
 
-from .styles import COLOURS, ORIGIN_MARKS, STYLES
+from .styles import COLOURS, ORIGIN_MARKS, STYLES, SURPRISES, Colouring
 
 MEANINGS = {
     Strategy.ARGMAX: ("sure", "takes the most probable token"),
@@ -53,6 +53,11 @@ LETTERS = (
     " far the best token's probability leads · T temperature · p probability · nats/token: score of"
     " a branch"
 )
+COLOURINGS = {
+    Colouring.STRATEGY: "colours: strategy of the sampler",
+    Colouring.SURPRISE: "colours: surprise, −log2 p",
+    Colouring.NONE: "colours: none",
+}
 _MARKS = {
     Origin.INSERTED: "a thought that was inserted",
     Origin.RETRIEVED: "a passage of your notes",
@@ -117,14 +122,26 @@ def _impossible(bounds: dict[str, tuple[float, float]]) -> bool:
     return any(low == math.inf for low, _ in bounds.values())
 
 
-def legend(profile: Profile) -> Content:
+def legend(profile: Profile, colouring: Colouring = Colouring.STRATEGY) -> Content:
     """Return what the colours, the marks and the letters of the screen mean, in short."""
-    possible = reachable(profile)
-    colours = [
-        Content.styled(f"{SWATCHES[s].glyph} {state}: {deed}", COLOURS[s])
-        for s, (state, deed) in MEANINGS.items()
-        if s in possible
-    ]
+    match colouring:
+        case Colouring.STRATEGY:
+            possible = reachable(profile)
+            colours = [
+                Content.styled(f"{SWATCHES[s].glyph} {state}: {deed}", COLOURS[s])
+                for s, (state, deed) in MEANINGS.items()
+                if s in possible
+            ]
+        case Colouring.SURPRISE:
+            colours = [
+                Content.styled(
+                    f"{name}: −log2 p ≥ {least:.0f} bit{'s' if least > 1 else ''}", style
+                )
+                for least, name, style in SURPRISES
+                if math.isfinite(least)
+            ]
+        case Colouring.NONE:
+            colours = [Content(COLOURINGS[colouring])]
     around = " · ".join(f"{first}{_MARKS[o]}{last}" for o, (first, last) in ORIGIN_MARKS.items())
     return Content("\n").join([Content(" · ").join(colours), Content(around), Content(LETTERS)])
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.coordinate import Coordinate
+from textual.filter import LineFilter
 from textual.widgets import DataTable, Footer, Input, Label, Static
 
 from entropix_mlx.errors import OutputError
 from entropix_mlx.extraction.review import Doubt, How, Review
 
-from .styles import sign
+from .styles import ReadableColours, grade
 from .terminal import end_with_terminal, take_any_bytes
+from .transcript.form import alternatives_line, value_line
 
 MARKS = {How.ACCEPTED: "✓", How.TYPED: "✎", None: " "}
 MOST_SHOWN = 20_000
@@ -30,11 +34,14 @@ class ReviewApp(App[None]):
 
     CSS = """
     DataTable { width: 1fr; min-width: 36; height: 1fr; }
-    #beside { width: 1fr; }
+    #beside { width: 1fr; height: 1fr; }
+    Screen.-slim > Horizontal { layout: vertical; }
+    Screen.-slim #document { border: none; }
     #document { height: 1fr; padding: 0 1; border: round $surface-lighten-2; }
     #about { padding: 0 1; height: auto; }
     #done { padding: 0 1; color: $text-muted; }
     """
+    HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (72, "-beside")]  # noqa: RUF012 - as Textual types it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "accept", "Accept", priority=True),
         Binding("e", "edit", "Edit"),
@@ -47,6 +54,7 @@ class ReviewApp(App[None]):
     def __init__(self, review: Review) -> None:
         super().__init__()
         take_any_bytes()
+        self._readable = ReadableColours()
         self._review = review
         self._doubts = review.doubts
 
@@ -60,6 +68,9 @@ class ReviewApp(App[None]):
                 yield Input(compact=True, disabled=True, select_on_focus=False)
         yield Label(id="done")
         yield Footer()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [self._readable, *super().get_line_filters()]
 
     def on_mount(self) -> None:
         end_with_terminal(self)
@@ -142,10 +153,13 @@ class ReviewApp(App[None]):
         decision = self._review.decision(doubt)
         value = shown(decision.value if decision else doubt.value)
         mark = MARKS[decision.how if decision else None]
-        confidence = f"{sign(doubt.confidence)} {doubt.confidence:.1%}"
-        cells = (mark, confidence, doubt.field, value, self._review.document(doubt))
+        sign, style = grade(doubt.confidence)
+        confidence = Text(f"{sign} {doubt.confidence:.1%}", style.rich_style)
+        texts = (mark, doubt.field, value, self._review.document(doubt))
+        cells = [Text(text) for text in texts]
+        cells.insert(1, confidence)
         for column, cell in enumerate(cells):
-            self._table.update_cell_at(Coordinate(number, column), Text(cell), update_width=True)
+            self._table.update_cell_at(Coordinate(number, column), cell, update_width=True)
 
     def _show_doubt(self) -> None:
         doubt = self._doubt
@@ -155,11 +169,11 @@ class ReviewApp(App[None]):
             self.query_one("#text", Static).update("No field is unsure.")
             return
         self.query_one("#text", Static).update(around(self._review.text(doubt), doubt.passage))
-        others = "  ".join(f"{n} {text}" for n, text in enumerate(doubt.candidates[:9], 1))
-        about = f"{doubt.field}: {shown(doubt.value)}  ({doubt.confidence:.1%})"
-        self.query_one("#about", Static).update(
-            Text(f"{about}\nit could have begun: {others}" if others else about)
-        )
+        about = value_line(doubt.field, doubt.value, doubt.confidence)
+        if doubt.candidates:
+            others = alternatives_line((text, "") for text in doubt.candidates[:9])
+            about = Content.assemble(about, "\nit could have begun: ", others)
+        self.query_one("#about", Static).update(about)
 
 
 def around(text: str, passage: tuple[int, int] | None) -> Text:

@@ -7,7 +7,9 @@ that it is drawn on, so that no widget needs to know the theme.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import lru_cache
 
 from rich.color import Color as RichColor
@@ -49,17 +51,53 @@ ORIGIN_MARKS = {
 RARE = frozenset({Strategy.THINK, Strategy.THINK_SAMPLE, Strategy.BRANCH, Strategy.RESAMPLE})
 """Strategies that an answer shows now and then."""
 CURSOR = Style(reverse=True)
+SURPRISES = (
+    (6.0, "very surprising", STYLES[Strategy.RESAMPLE]),
+    (3.0, "surprising", STYLES[Strategy.BRANCH]),
+    (1.0, "a little surprising", COLOURS[Strategy.ADAPTIVE] + Style(italic=True)),
+    (-math.inf, "expected", Style()),
+)
+"""From so many bits of surprise (−log2 p) on: a name, and the style of the token."""
 REASONING = Style(dim=True)
 """The `<think>` block of a reasoning model."""
 CHANGED = Style(underline=True)
 """A token whose strategy another threshold would change."""
-GRADES = ((0.9, "●", "$text-success"), (0.5, "◐", "$text-warning"), (0.0, "○", "$text-error"))
-"""From a probability on: the sign that stands before it, and its colour."""
+GRADES = (
+    (0.9, "●", COLOURS[Strategy.ARGMAX]),
+    (0.5, "◐", COLOURS[Strategy.BRANCH]),
+    (0.0, "○", COLOURS[Strategy.RESAMPLE]),
+)
+"""From a probability on: the sign that stands before it, and its colour, which `ReadableColours`
+knows."""
 CONTRAST = 4.5
 """The contrast that WCAG 2 asks for text (level AA)."""
 STEPS = 20
 """A colour is moved towards black or white in so many steps."""
 _STRATEGY_COLOURS = {swatch.rgb for swatch in SWATCHES.values()}
+
+
+class Colouring(StrEnum):
+    """What the colour of a token shows."""
+
+    STRATEGY = "strategy"
+    SURPRISE = "surprise"
+    NONE = "none"
+
+    @property
+    def following(self) -> Colouring:
+        every = list(Colouring)
+        return every[(every.index(self) + 1) % len(every)]
+
+
+def token_style(step: Step, strategy: Strategy, colouring: Colouring) -> Style:
+    match colouring:
+        case Colouring.STRATEGY:
+            return STYLES[strategy]
+        case Colouring.SURPRISE:
+            bits = -step.logprob / math.log(2)
+            return next((style for least, _, style in SURPRISES if bits >= least), Style())
+        case Colouring.NONE:
+            return Style()
 
 
 def tinted(strategy: Strategy) -> Style:
@@ -158,11 +196,11 @@ def _readable_style(style: RichStyle, background: Color) -> RichStyle:
     return style + RichStyle(color=RichColor.from_rgb(*changed.rgb), dim=False)
 
 
-def sign(probability: float) -> str:
-    """Return a sign that tells a probability without a colour."""
-    return next(glyph for least, glyph, _ in GRADES if probability >= least)
+def grade(probability: float) -> tuple[str, Style]:
+    """Return a sign that tells a probability without a colour, and its colour."""
+    return next((glyph, style) for least, glyph, style in GRADES if probability >= least)
 
 
 def graded(probability: float) -> Content:
-    colour = next(colour for least, _, colour in GRADES if probability >= least)
-    return Content.styled(f"{sign(probability)} {probability:4.0%}", colour)
+    sign, style = grade(probability)
+    return Content.styled(f"{sign} {probability:4.0%}", style)

@@ -22,7 +22,7 @@ from .containers import Blank, Column
 from .gauges.gauges import Gauges
 from .gauges.lines import Compact, Strip, Timeline
 from .gauges.plane import Plane
-from .help_text import legend
+from .help_text import COLOURINGS, legend
 from .inspector.inspector import Inspector
 from .inspector.why import Why
 from .transcript.answer import AnswerView, Preview
@@ -178,7 +178,7 @@ class Workspace(Blank, Horizontal):
         self.why.thresholds = self.thresholds
         decided = self.thresholds is not None
         self.gauges.has_thresholds = self.compact.has_thresholds = decided
-        self.legend.update(legend(profile))
+        self.legend.update(legend(profile, self.transcript.colouring))
         self.call_after_refresh(self._fit)
         self._show_answer()
 
@@ -246,6 +246,12 @@ class Workspace(Blank, Horizontal):
             self.inspector.show(event.step, self.thresholds)
         else:  # what came while the gauges were hidden
             self._draw_followers()
+
+    def on_transcript_colouring_changed(self) -> None:
+        colouring = self.transcript.colouring
+        self.legend.update(legend(self.profile, colouring))
+        if not self.has_class("-legend"):
+            self.notify(COLOURINGS[colouring], timeout=2)
 
     def on_strip_clicked(self, event: Strip.Clicked) -> None:
         self.transcript.focus()

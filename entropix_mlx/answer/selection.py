@@ -27,10 +27,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..profiles.confidence import GROUP, AnswerMetrics, score_of
 from ..profiles.sections import MODE_TEXT, VOTE, AnswersRule, ForkRule
@@ -40,6 +40,8 @@ from .short_texts import comparable
 from .tree import TreeLeaf, in_order, leaves_of
 
 SCORE = "lowest_logprob"
+AGREEMENT, TOKENS = "agreement", "tokens"
+"""What the confidence in a chosen answer rests on."""
 SCORES_OF_ANSWERS = {
     "agreement": (
         "share of the complete answers that say what the chosen one says",
@@ -145,6 +147,43 @@ class Candidate:
         }
 
 
+class AnswersStanding(NamedTuple):
+    """How several answers stand, and the confidence in the chosen one."""
+
+    drawn: int
+    complete: int
+    agreeing: int
+    """Complete answers that say what the chosen one says, itself included."""
+    confidence: float
+    rests_on: str
+    """`AGREEMENT`: the share of the complete answers that agree. `TOKENS`: the geometric mean of
+    the probabilities of the chosen answer's tokens."""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> AnswersStanding:
+        """Read it from `AnswerSelection.to_dict`."""
+        return cls(
+            drawn=len(record["answers"]),
+            complete=int(record["complete"]),
+            agreeing=int(record["agreeing"]),
+            confidence=float(record["confidence"]),
+            rests_on=str(record["rests_on"]),
+        )
+
+    @property
+    def counts(self) -> str:
+        if self.drawn == 1:
+            return "1 answer"
+        agree = f", {self.agreeing} agree" if self.agreeing > 1 else ""
+        return f"{self.complete} of {self.drawn} answers complete{agree}"
+
+    @property
+    def basis(self) -> str:
+        agreed = self.rests_on == AGREEMENT
+        rests_on = f"{self.agreeing} of {self.complete} agree" if agreed else "mean of its tokens"
+        return f"confidence {self.confidence:.0%} ({rests_on})"
+
+
 class AnswerSelection:
     """The answers to one prompt: how many of them are needed, and which is chosen.
 
@@ -219,21 +258,28 @@ class AnswerSelection:
         return Enough.SURE if self._sure else Enough.ALL
 
     def to_dict(self) -> dict[str, Any]:
-        chosen, complete, agreeing = self.chosen, len(self.complete), len(self.agreeing)
-        voted = self._rule.selection == VOTE and complete > 1
-        own = math.exp(score_of("mean_logprob", AnswerMetrics.of(chosen.steps)))
         return {
             "answers": [candidate.to_dict() for candidate in self.candidates],
-            "chosen": self.candidates.index(chosen),
+            "chosen": self.candidates.index(self.chosen),
             "selection": self._rule.selection,
             "stopped": str(self.stopped),
-            "agreeing": agreeing,
-            "complete": complete,
             "scores": self.scores,
             "forward_tokens": self.forward_tokens,
-            "confidence": agreeing / complete if voted else own,
-            "rests_on": "agreement" if voted else "tokens",
+            **{name: value for name, value in self.standing._asdict().items() if name != "drawn"},
         }
+
+    @property
+    def standing(self) -> AnswersStanding:
+        voted = self._rule.selection == VOTE and len(self.complete) > 1
+        own = math.exp(score_of("mean_logprob", AnswerMetrics.of(self.chosen.steps)))
+        agreeing, complete = len(self.agreeing), len(self.complete)
+        return AnswersStanding(
+            drawn=len(self.candidates),
+            complete=complete,
+            agreeing=agreeing,
+            confidence=agreeing / complete if voted else own,
+            rests_on=AGREEMENT if voted else TOKENS,
+        )
 
     @property
     def scores(self) -> dict[str, float]:

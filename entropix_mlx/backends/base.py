@@ -173,7 +173,7 @@ class BackendThread:
             session = self._backend.open(model)
             session.on_prefill = lambda done, total: self._report(events.Prefilled(done, total))
             session.on_drop = lambda count: self._report(events.TurnsDropped(count))
-            session.on_answers = lambda done, of: self._report(events.AnswersDrawn(done, of))
+            session.on_answers = lambda standing: self._report(events.AnswersDrawn(standing))
             session.on_fork = lambda index, fork: self._report(events.ForkGrew(index, fork))
             self._session = session
             self._apply_settings()

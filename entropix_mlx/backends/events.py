@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from ..answer.selection import AnswersStanding
 from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.profile import Profile
@@ -118,8 +119,7 @@ class ForkGrew:
 class AnswersDrawn:
     """Another one of several answers to a question has ended."""
 
-    complete: int
-    total: int
+    standing: AnswersStanding
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 from .. import limits
+from ..answer.selection import AnswersStanding
 from ..chat.base import ChatSession
 from ..chat.conversation import Conversation, Reply
 from ..constraints.constraint import JSON_SCHEMA, Constraint
@@ -181,6 +182,8 @@ class RemoteSession(ChatSession):
             if usage := event.get("usage"):
                 self._context_used = int(usage["total_tokens"])
             record = event["choices"][0].get("entropix", {}) if event["choices"] else {}
+            if self.on_answers is not None and "answers" in record:
+                self.on_answers(AnswersStanding.of(record["answers"]))
             return Step.from_dict(record) if "token" in record else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ServerError(f"the server sent no valid answer: {error!r}") from error
@@ -190,7 +193,7 @@ def _continued(reply: Reply, forced: Sequence[int], settings: Settings) -> dict[
     """Return the fields that continue an answer, or draw several ones."""
     if not forced:
         return {"answers": settings.answers}
-    return {"prefix": [step.token for step in reply.steps], "forced": list(forced)}
+    return {"answers": 1, "prefix": [step.token for step in reply.steps], "forced": list(forced)}
 
 
 def _guided(constraint: Constraint | None) -> dict[str, Any]:

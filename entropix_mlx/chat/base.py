@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 
 from ..answer.hooks import Choose, OnFork
+from ..answer.selection import AnswersStanding
 from ..errors import PromptError, SessionError, check_type, whole_number
 from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
@@ -40,8 +41,7 @@ class ChatSession(ABC):
         choose: called at a fork whose two best branches score alike, as for `stream_generate`; None
             takes the best.
         on_fork: called while branches grow, as for `stream_generate`.
-        on_answers: called while several answers to a question are drawn, with the number of those
-            that have ended and of all.
+        on_answers: called when one of several answers to a question has ended, with how they stand.
         on_prefill: called with the prompt tokens processed so far and their number; those that were
             cached do not count.
         on_drop: called when the context is full, with the number of turns left out by then.
@@ -60,7 +60,7 @@ class ChatSession(ABC):
         self.conversation = Conversation(system_prompt)
         self.choose: Choose | None = None
         self.on_fork: OnFork | None = None
-        self.on_answers: Callable[[int, int], None] | None = None
+        self.on_answers: Callable[[AnswersStanding], None] | None = None
         self.on_prefill: Callable[[int, int], None] | None = None
         self.on_drop: Callable[[int], None] | None = None
         self.fingerprint: str | None = None

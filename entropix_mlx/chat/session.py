@@ -208,8 +208,8 @@ class Session(ChatSession):
             for number, step in stream:
                 if number == 0:
                     yield step
-                if step.finish_reason and self.on_answers is not None:
-                    self.on_answers(len(several.complete), len(several.candidates))
+                if step.finish_reason:
+                    self._report_standing(several)
         turn = conversation.last
         chosen = turn.selected
         for candidate in several.candidates[1:]:
@@ -218,6 +218,11 @@ class Session(ChatSession):
             if candidate is several.chosen:
                 chosen = turn.selected
         turn.selected = chosen
+        self._report_standing(several)
+
+    def _report_standing(self, several: AnswerSelection) -> None:
+        if self.on_answers is not None and several.complete:
+            self.on_answers(several.standing)
 
     def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
         return Header(

@@ -294,22 +294,46 @@ class PlainChat:
             steps = self._commands[name](argument)
         if steps is None:
             return
-        summary = Summary()
+        # In a pipe only the chosen one of several answers is written.
+        held = self._session.settings.answers != 1 and not sys.stdout.isatty()
+        first: list[Step] = []
         try:
             for step in steps:
-                summary.add(step)
-                answers.write_step(step, self._colour)
+                first.append(step)
+                if not held:
+                    answers.write_step(step, self._colour)
         except KeyboardInterrupt:
             if not sys.stdin.isatty():
                 raise
         finally:
             self._session.close()
-            output.write("\n")
+            if not held:
+                output.write("\n")
+        summary = Summary.of(self._show_chosen(first, held))
         shares, done = answers.shares(summary, self._colour), summary.interventions
         looped = f"ended: {summary.ending}" if summary.stopped else ""
         speed = f"{summary.tokens_per_second:.1f} tokens/s"
         output.info(f"({'; '.join(filter(None, (shares, done, looped, speed)))})")
+        for value in answers.constrained(summary):
+            output.info(value)
         answers.report_if_unsure(self._session.certainty)
+
+    def _show_chosen(self, first: list[Step], held: bool) -> list[Step]:
+        """Return the chosen one of several answers, or the only one; write it if it is not
+        shown."""
+        several, chosen = self._session.several, first
+        if several is not None and several.complete:
+            chosen = several.chosen.steps
+            output.info(f"({several.standing.counts}; {several.standing.basis})")
+            if several.chosen is not several.candidates[0] and not held:
+                held = True
+                number = several.candidates.index(several.chosen) + 1
+                output.write(f"── answer {number} of {len(several.candidates)} was chosen ──\n")
+        if held:
+            for step in chosen:
+                answers.write_step(step, self._colour)
+            output.write("\n")
+        return chosen
 
     def _edit(self, text: str) -> Iterator[Step]:
         turns = self._session.conversation.turns

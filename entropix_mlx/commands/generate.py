@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ..answer.promise import Promise
@@ -199,22 +197,10 @@ def _show_totals(
         f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
         f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
         f"finished: {summary.ending}; seed {resolved.seed}",
-        *_constrained(summary),
+        *answers.constrained(summary),
         *([] if several is None else [str(several)]),
     )
     answers.report_if_unsure(verdict)
-
-
-def _constrained(summary: Summary) -> Iterator[str]:
-    """Yield what a constraint did, and how sure each field of a JSON answer is."""
-    if strains := summary.strains:
-        yield f"strain {fmean(strains):.2f} bits (mean), {max(strains):.2f} (largest)"
-    for field in summary.fields:
-        value = output.shortened(json.dumps(field.value, ensure_ascii=False))
-        others = ", ".join(f"{o.text} {o.probability:.0%}" for o in field.alternatives[:3])
-        yield f"{field.probability:7.1%}  {field.pointer} {value}" + (
-            f"  ({others})" if others else ""
-        )
 
 
 def answer_many(request: GenerateRequest) -> int:

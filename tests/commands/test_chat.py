@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from entropix_mlx.palette import printable
 from entropix_mlx.traces.trace import read_trace
 from tests.commands.conftest import Terminal
 
@@ -32,6 +33,37 @@ def test_a_line_is_a_question(chat, tmp_path):
     assert out == "".join(f"{text}\n" for (text,) in answers(file))
     assert "tokens/s" in err
     assert "\x1b" not in out + err
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_of_several_answers_the_one_that_stays_in_the_chat_is_shown(
+    chat, tmp_path, monkeypatch, terminal
+):
+    screen = Terminal()
+    if terminal:
+        monkeypatch.setattr("sys.stdout", screen)
+    for seed in range(2, 8):  # until another than the first is chosen
+        file = tmp_path / f"{seed}.json"
+        options = ("--answers", 3, "--seed", seed, "--color", "never")
+        code, out, err = chat("One?", f"/save {file}", options=options)
+        assert code == 0, err
+        assert "confidence" in err
+        (turn,) = json.loads(file.read_text())["turns"]
+        selected = turn["answers"][turn["selected"]]["text"]
+        written = screen.getvalue() if terminal else out
+        assert written.endswith(f"{printable(selected)}\n" if terminal else f"{selected}\n")
+        if not terminal:
+            assert out == f"{selected}\n"
+        if turn["selected"]:
+            return
+    raise AssertionError("the first answer was chosen of all")
+
+
+def test_fields_of_a_structured_answer_are_listed(chat):
+    code, out, err = chat("One?", options=("--regex", '\\{"a": (true|false)\\}', "-m", 40))
+    assert code == 0, err
+    assert list(json.loads(out)) == ["a"]
+    assert "/a" in err
 
 
 def test_commands(chat, tmp_path):

@@ -53,6 +53,17 @@ def test_every_way_to_an_answer_is_that_of_a_session(remote, local):
     assert remote.context_used == local.context_used
 
 
+def test_of_several_answers_the_server_sends_the_chosen_one_and_how_they_stand(remote):
+    standings = []
+    remote.on_answers = standings.append
+    remote.settings = replace(SETTINGS, answers=3)
+    assert len(list(remote.send("Hello"))) == 6
+    (standing,) = standings
+    assert standing.drawn == 3
+    assert 1 <= standing.agreeing <= standing.complete <= 3
+    assert 0 < standing.confidence <= 1
+
+
 def test_a_changed_profile_goes_with_the_question(remote, local):
     for session in (remote, local):
         session.settings = replace(

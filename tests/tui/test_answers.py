@@ -3,12 +3,15 @@
 import json
 
 import pytest
+from textual.color import Color
 from textual.widgets import OptionList, Static, Tree
 
+from entropix_mlx import Settings
 from entropix_mlx.chat.conversation import Reply, Turn
 from entropix_mlx.constraints.constraint import Constraint
 from entropix_mlx.tui.screens.answers import AnswerList, FieldList
 from entropix_mlx.tui.screens.tree import Path, TreeScreen
+from entropix_mlx.tui.styles import CONTRAST, contrast
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tests.steps import make_step
 from tests.tui.conftest import ask, idle, running, until
@@ -152,3 +155,31 @@ def test_answers_that_say_the_same_agree():
     assert [one.text for one in turn.agreeing] == ["43", "17 + 26 = 43"]
     turn.selected = 3
     assert turn.agreeing == [turn.answers[3]]
+
+
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", "dracula", "solarized-light"])
+async def test_every_confidence_can_be_read_also_where_the_list_points(theme, make_chat):
+    app = structured(make_chat)
+    async with running(app) as pilot:
+        app.theme = theme
+        await ask(pilot, "how big?")
+        await pilot.press("f10")
+        await until(pilot, lambda: isinstance(app.screen, FieldList))
+        await pilot.pause()
+        options = app.screen.query_one(OptionList)
+        for strip in options.render_lines(options.size.region):
+            for text, style, _ in strip:
+                if text.strip()[:1] in ("●", "◐", "○"):
+                    own, behind = (Color.from_rich_color(c) for c in (style.color, style.bgcolor))
+                    assert contrast(own, behind) >= CONTRAST, (text, own.hex, behind.hex)
+
+
+async def test_the_status_says_what_the_confidence_rests_on_until_the_next_question(make_chat):
+    app = make_chat(answers=3, max_tokens=6)
+    async with running(app) as pilot:
+        await ask(pilot, "hi")
+        assert "confidence" in app.status.basis
+        assert app.status.basis in str(app.status.render())
+        app.link.configure(Settings(max_tokens=6, seed=1), ask=False)
+        await ask(pilot, "and?")
+        assert not app.status.basis

@@ -357,3 +357,37 @@ async def test_copying_prefers_pbcopy(monkeypatch, on_mac):
         await pilot.press("y")
         text = app.workspace.transcript.last_answer.text
         assert copied == [text] if on_mac else app.clipboard == text
+
+
+async def test_a_key_changes_what_the_colours_show():
+    certain = {"entropy": 0.0, "varentropy": 0.0}
+    probable, unlikely = (
+        make_step(0, "sure ", strategy=Strategy.ARGMAX, logprob=-0.01, **certain),
+        make_step(1, "odd ", strategy=Strategy.ARGMAX, logprob=-7.0, **certain),
+    )
+    app = make_viewer([probable, unlikely])
+
+    def styles():
+        block = app.query_one(TokenBlock)
+        return [(span.style.foreground, span.style.underline) for span in block.visual.spans]
+
+    async with running(app, (120, 40)) as pilot:
+        await pilot.press("tab")
+        app.workspace.transcript.point(None)
+        await pilot.pause()
+        by_strategy = styles()
+        assert by_strategy[0] == by_strategy[1]
+        await pilot.press("c")
+        await pilot.pause()
+        assert styles()[0] == (None, None)
+        assert styles()[1][0] is not None
+        assert styles()[1][1], "it differs without a colour too"
+        app.workspace.preview(Profile.load("reference"))
+        assert styles() == by_strategy, "thresholds that are tried out show strategies"
+        app.workspace.preview(None)
+        await pilot.press("c")
+        await pilot.pause()
+        assert styles() == [(None, None)] * 2
+        await pilot.press("c")
+        await pilot.pause()
+        assert styles() == by_strategy

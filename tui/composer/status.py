@@ -54,6 +54,8 @@ class StatusLine(Widget):
     state: reactive[State] = reactive(State.READY)
     progress: reactive[str] = reactive("")
     """Of reading the prompt, or of loading the model."""
+    basis: reactive[str] = reactive("")
+    """Of the confidence in an answer that was chosen among several; shown when it has ended."""
     context_length: reactive[int] = reactive(0)
     """Tokens that the model can hold; 0 while it is unknown."""
     seed: reactive[int | None] = reactive(None)
@@ -79,6 +81,8 @@ class StatusLine(Widget):
     def watch_state(self) -> None:
         """Forget the progress of an earlier prompt; other keys do something now."""
         self.progress = ""
+        if self.state.busy:
+            self.basis = ""
         self._began = time.monotonic()
         if self.is_attached:
             self.screen.refresh_bindings()
@@ -102,6 +106,7 @@ class StatusLine(Widget):
         named = self.profile.casefold() in model.casefold()
         parts = [
             f"{self.state.value} {self.progress}".strip(),
+            "" if self.state.busy else self.basis,
             f"{self.speed:.1f} tok/s" if self.speed else "",
             f"{self._summary.tokens_per_pass:.1f} tokens/forward pass"
             if self._summary.accepted

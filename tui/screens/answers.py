@@ -19,7 +19,7 @@ from entropix_mlx.profiles.confidence import AnswerMetrics, score_of
 
 from ..drawing import DIM
 from ..styles import graded
-from ..transcript.form import field_line, shortened
+from ..transcript.form import alternatives_line, field_line, shortened
 from .dialogs import Dialog
 
 MOST_LISTED = 9
@@ -80,19 +80,16 @@ class FieldList(Dialog[TakenAlternative]):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Label(f"{len(self._fields)} fields, each with the probability of its value")
+            yield Label(f"{len(self._fields)} fields: probability of each value")
             yield OptionList(*map(field_line, self._fields))
             yield Static(id="others")
             yield Label("↑ ↓ another field · 1 … 9 takes an alternative · Escape", classes="hint")
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         listed = [
-            Content.assemble(
-                f"{number} {shortened(other.text)} ", (f"{other.probability:.0%}", DIM)
-            )
-            for number, other in enumerate(self._listed(event.option_index), 1)
+            (other.text, f"{other.probability:.0%}") for other in self._listed(event.option_index)
         ]
-        text = Content("  ").join(listed) if listed else Content("it has no probable alternative")
+        text = alternatives_line(listed) if listed else "it has no probable alternative"
         self.query_one("#others", Static).update(text)
 
     def action_take(self, number: int) -> None:

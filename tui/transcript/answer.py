@@ -26,7 +26,7 @@ from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Step, Strategy
 
 from ..containers import Column
-from ..styles import CHANGED, CURSOR, REASONING, STYLES, marked
+from ..styles import CHANGED, CURSOR, REASONING, Colouring, marked, token_style
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
@@ -53,12 +53,19 @@ class AnswerView(Column):
 
     DEFAULT_CSS = "AnswerView, AnswerView TokenBlock, AnswerView Markdown { height: auto; }"
 
-    def __init__(self, steps: Iterable[Step] = (), marks: bool = False) -> None:
+    def __init__(
+        self,
+        steps: Iterable[Step] = (),
+        marks: bool = False,
+        colouring: Colouring = Colouring.STRATEGY,
+    ) -> None:
         """Show some steps; with `marks`, also each token's glyph."""
         super().__init__()
         self.steps: list[Step] = list(steps)
         self.strategies: list[Strategy] = [step.strategy for step in self.steps]
         self._marks = marks
+        self._colouring = colouring
+        self._previewed = False  # the strategies of a profile are tried out
         self.cursor: int | None = None
         """The token that is highlighted."""
         self._growing = False  # more steps are on their way
@@ -155,9 +162,19 @@ class AnswerView(Column):
         before = self.strategies
         decided = [step.strategy for step in self.steps]
         self.strategies = decided if profile is None else classify(self.steps, profile)
-        changes = zip(before, self.strategies, strict=True)
-        self._redraw({self._block_of(i) for i, (old, new) in enumerate(changes) if old is not new})
+        other_colours = self._colouring is not Colouring.STRATEGY
+        if other_colours and self._previewed is not (profile is not None):
+            touched = set(range(len(self._blocks)))
+        else:
+            changes = enumerate(zip(before, self.strategies, strict=True))
+            touched = {self._block_of(i) for i, (old, new) in changes if old is not new}
+        self._previewed = profile is not None
+        self._redraw(touched)
         return Preview(self.steps, self.strategies)
+
+    def show_colouring(self, colouring: Colouring) -> None:
+        self._colouring = colouring
+        self._redraw(range(len(self._blocks)))
 
     def show_marks(self, marks: bool) -> None:
         self._marks = marks
@@ -291,7 +308,8 @@ class AnswerView(Column):
     def _draw_token(self, index: int) -> tuple[str, Style]:
         step, strategy = self.steps[index], self.strategies[index]
         previous, following = self._neighbour(index - 1), self._neighbour(index + 1)
-        style = STYLES[strategy] + Style.from_meta({"step": index})
+        colouring = Colouring.STRATEGY if self._previewed else self._colouring
+        style = token_style(step, strategy, colouring) + Style.from_meta({"step": index})
         if strategy is not step.strategy:
             style += CHANGED
         glyph = SWATCHES[strategy].glyph if self._marks else ""

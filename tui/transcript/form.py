@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from textual.content import Content
 
@@ -39,14 +40,24 @@ def form(steps: Sequence[Step]) -> Content:
 
 def field_line(field: Field) -> Content:
     name = field.pointer.removeprefix("/") or "the answer"
-    value = field.value if isinstance(field.value, str) else json.dumps(field.value)
     strain = f"  strain {field.strain:.1f} bits" if field.strain >= NOTABLE_STRAIN else ""
+    return value_line(name, field.value, field.probability) + Content.styled(strain, DIM)
+
+
+def value_line(name: str, value: Any, probability: float) -> Content:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return Content.assemble(
-        graded(field.probability),
-        Content.styled(f" {printable(name)}: ", "bold"),
-        shortened(value),
-        Content.styled(strain, DIM),
+        graded(probability), Content.styled(f" {printable(name)}: ", "bold"), shortened(text)
     )
+
+
+def alternatives_line(others: Iterable[tuple[str, str]]) -> Content:
+    """Return texts with the digits that take them, and what stands dim behind each."""
+    listed = (
+        Content.assemble(f"{number} {shortened(text)}", (f" {about}" if about else "", DIM))
+        for number, (text, about) in enumerate(others, 1)
+    )
+    return Content("  ").join(listed)
 
 
 def shortened(text: str) -> str:

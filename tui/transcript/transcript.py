@@ -20,7 +20,7 @@ from entropix_mlx.step import Step
 
 from ..containers import AutoScroll, Column
 from ..help_text import Welcome
-from ..styles import notable
+from ..styles import Colouring, notable
 from .answer import AnswerView
 from .form import form
 
@@ -35,10 +35,10 @@ class TurnView(Column):
     TurnView .form { padding-top: 1; }
     """
 
-    def __init__(self, turn: Turn, marks: bool) -> None:
+    def __init__(self, turn: Turn, marks: bool, colouring: Colouring) -> None:
         super().__init__()
         self.turn = turn
-        self.answer = AnswerView(turn.answer.steps if turn.answers else (), marks)
+        self.answer = AnswerView(turn.answer.steps if turn.answers else (), marks, colouring)
         self._form = Static(classes="form")
 
     def on_mount(self) -> None:
@@ -185,6 +185,10 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             tooltip="Glyphs: a glyph before each token",
         ),
         Binding(
+            "c", "colours", "Change colours", id="transcript.colours",
+            tooltip="Colours: of the strategy, of the surprise, or none",
+        ),
+        Binding(
             "t", "reasoning", "Unfold reasoning", id="transcript.reasoning",
             tooltip="Reasoning: unfold the reasoning of a model",
         ),
@@ -209,12 +213,16 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
 
         by: int
 
+    class ColouringChanged(Message):
+        """The colours of tokens show something else."""
+
     _left_end = False  # the user has scrolled up
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._turns: list[TurnView] = []
         self._marks = False
+        self.colouring = Colouring.STRATEGY
         self._markdown = False
         self.cursor: int | None = None
         self._turn: int | None = None  # that of the cursor
@@ -270,7 +278,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             self.point(None)
         for view in self._turns[common:]:
             await view.remove()
-        new = [TurnView(turn, self._marks) for turn in conversation.turns[common:]]
+        new = [TurnView(turn, self._marks, self.colouring) for turn in conversation.turns[common:]]
         self._turns = self._turns[:common] + new
         await self.mount_all(new)
         if new and self.show_vertical_scrollbar:  # wherever the user had scrolled to
@@ -405,6 +413,12 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         self._marks = not self._marks
         for turn in self._turns:
             turn.answer.show_marks(self._marks)
+
+    def action_colours(self) -> None:
+        self.colouring = self.colouring.following
+        for turn in self._turns:
+            turn.answer.show_colouring(self.colouring)
+        self.post_message(self.ColouringChanged())
 
     def action_reasoning(self) -> None:
         """Unfold the reasoning of all answers, or fold it where some is unfolded."""

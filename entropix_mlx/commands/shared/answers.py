@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ... import limits
@@ -93,6 +95,18 @@ def shares(summary: Summary, colour: bool) -> str:
             label = f"{swatch.glyph} {strategy} {number / summary.completion_tokens:.0%}"
             labels.append(paint(label, strategy) if colour else label)
     return "  ".join(labels) or "no tokens"
+
+
+def constrained(summary: Summary) -> Iterator[str]:
+    """Yield what a constraint did, and how sure each field of a JSON answer is."""
+    if strains := summary.strains:
+        yield f"strain {fmean(strains):.2f} bits (mean), {max(strains):.2f} (largest)"
+    for field in summary.fields:
+        value = output.shortened(json.dumps(field.value, ensure_ascii=False))
+        others = ", ".join(f"{o.text} {o.probability:.0%}" for o in field.alternatives[:3])
+        yield f"{field.probability:7.1%}  {field.pointer} {value}" + (
+            f"  ({others})" if others else ""
+        )
 
 
 def report_if_unsure(verdict: Verdict | None) -> None:
