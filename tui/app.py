@@ -38,12 +38,24 @@ from .screens.duel import DuelChoice, DuelScreen
 from .screens.find import FindBar
 from .screens.options import ChosenOptions, OptionsDialog
 from .screens.pickers import ModelPicker
+from .screens.tree import Path, TreeScreen
 from .screens.tuning.tune import TunedSettings, TuneScreen, default_options
 from .terminal import end_with_terminal
 from .transcript.form import is_structured
 from .workspace import Workspace
 
-DIALOGS = ("edit", "save", "open", "chats", "models", "generation", "find", "code")
+DIALOGS = (
+    "edit",
+    "save",
+    "open",
+    "chats",
+    "models",
+    "generation",
+    "find",
+    "code",
+    "answers",
+    "fields",
+)
 """Actions whose keys have priority, and are off while a dialog is open."""
 OF_THE_CHAT = (*DIALOGS, "tune", "duel", "new", "regenerate")
 """Actions whose keys are off while a duel covers the chat."""
@@ -86,6 +98,14 @@ class ChatApp(WorkspaceApp):
         Binding(
             "f4", "duel", "Compare samplers", id="chat.duel",
             tooltip="Duel: two samplers side by side",
+        ),
+        Binding(
+            "f8", "answers", "List answers", id="chat.answers", priority=True,
+            tooltip="Answers: all to this question, with their scores",
+        ),
+        Binding(
+            "f10", "fields", "Show fields", id="chat.fields", priority=True,
+            tooltip="Fields: how sure each value of a JSON answer is, and its alternatives",
         ),
         Binding(
             "ctrl+n", "new", "New", id="chat.new", show=False,
@@ -230,8 +250,9 @@ class ChatApp(WorkspaceApp):
             "transcript.leave": True,
             "transcript.fork": pointed and self.workspace.inspector.chosen and loaded,
             "transcript.previous": answers > 1,
-            "transcript.answers": answers > 1,
-            "transcript.fields": is_structured(self.workspace.transcript.steps),
+            "chat.answers": answers > 1,
+            "app.tree": asked,
+            "chat.fields": is_structured(self.workspace.transcript.steps),
             "transcript.distribution": pointed and not state.refusal,
         }
 
@@ -373,6 +394,28 @@ class ChatApp(WorkspaceApp):
 
         self.push_screen(FieldList(fields), take)
 
+    def action_tree(self) -> None:
+        """Show what could have been said; a path that is taken begins another answer."""
+        if not (self._turns and self._turns[self._turn].answers):
+            return
+        turn = self._turn
+
+        def expand(path: Path) -> None:
+            self.link.read_continuations(path.step, path.tokens, turn)
+
+        def take(path: Path | int | None) -> None:
+            if isinstance(path, Path):
+                self._continue_from(path.step, path.tokens, turn)
+            elif path is not None:
+                self._take_answer(path, turn)
+
+        cursor = self.workspace.transcript.cursor
+        self.push_screen(TreeScreen(self._turns[turn], cursor, expand), take)
+
+    def _take_answer(self, answer: int, turn: int) -> None:
+        self.link.interrupt()
+        self.link.submit(lambda session, _: session.select(answer, turn))
+
     def action_answers(self) -> None:
         if not self._turns or not self._turns[self._turn].answers:
             return
@@ -380,8 +423,7 @@ class ChatApp(WorkspaceApp):
 
         def take(answer: int | None) -> None:
             if answer is not None:
-                self.link.interrupt()
-                self.link.submit(lambda session, _: session.select(answer, turn))
+                self._take_answer(answer, turn)
 
         self.push_screen(AnswerList(self._turns[turn]), take)
 
@@ -392,8 +434,7 @@ class ChatApp(WorkspaceApp):
         turn = self._turn
         answer = self._turns[turn].selected + by
         if 0 <= answer < len(self._turns[turn].answers):
-            self.link.interrupt()
-            self.link.submit(lambda session, _: session.select(answer, turn))
+            self._take_answer(answer, turn)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield from super().get_system_commands(screen)

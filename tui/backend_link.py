@@ -22,6 +22,7 @@ from .composer.status import State
 from .screens.dialogs import AskDialog
 from .screens.duel import DuelScreen
 from .screens.pickers import ModelPicker
+from .screens.tree import TreeScreen
 from .workspace import Workspace
 
 SWITCH_SECONDS = 0.0005
@@ -191,17 +192,26 @@ class BackendLink:
         if self.available():
             self._backend.read_distribution(step, turn)
 
+    def read_continuations(self, step: int, tokens: tuple[int, ...], turn: int) -> None:
+        if self.available():
+            self._backend.read_continuations(step, tokens, turn)
+
     def _show_distribution(self, event: events.DistributionRead) -> None:
         if event.distribution is None:
             self._app.notify(event.error or "", severity="warning", markup=False)
         else:
             self._workspace.inspector.show_distribution(event.step, event.distribution)
 
-    def _forward(self, event: events.DuelEvent | events.ModelsListed) -> None:
+    def _forward(
+        self, event: events.DuelEvent | events.ModelsListed | events.ContinuationsRead
+    ) -> None:
         """Pass an event to the screen that waits for it; a dialog may cover that screen."""
         for screen in self._app.screen_stack:
             if isinstance(event, events.ModelsListed):
                 if isinstance(screen, ModelPicker):
+                    screen.receive(event)
+            elif isinstance(event, events.ContinuationsRead):
+                if isinstance(screen, TreeScreen):
                     screen.receive(event)
             elif isinstance(screen, DuelScreen):
                 screen.receive(event)

@@ -16,6 +16,7 @@ from entropix_mlx.step import Step
 from entropix_mlx.traces.trace import Trace
 
 from .base import WorkspaceApp
+from .screens.tree import TreeScreen
 from .terminal import end_with_terminal
 from .workspace import Workspace
 
@@ -88,6 +89,12 @@ class ViewerApp(WorkspaceApp):
         self.notify("a trace has no model to continue with", severity="warning")
 
     action_distribution = action_fork
+
+    def action_tree(self) -> None:
+        """Show what could have been said, as far as the trace recorded it."""
+        turns, transcript = self.workspace.conversation.turns, self.workspace.transcript
+        if turns and turns[transcript.turn].answers:
+            self.push_screen(TreeScreen(turns[transcript.turn], transcript.cursor))
 
     async def action_escape(self) -> None:
         if self._replay is not None:

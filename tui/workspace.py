@@ -71,6 +71,10 @@ class Workspace(Blank, Horizontal):
             tooltip="Legend: show or hide what colours, marks and letters mean",
         ),
         Binding(
+            "f9", "app.tree", "Show tree", id="app.tree", priority=True,
+            tooltip="Tree: what could have been said, and how it would go on",
+        ),
+        Binding(
             "pageup", "page(-1)", "Scroll", id="app.pageup", priority=True, show=False,
             key_display="PgUp PgDn", tooltip="Scroll the text",
         ),

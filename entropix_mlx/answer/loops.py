@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 RUN = 4
 """Tokens in a row by which a period is noticed."""
 REPEATED = 64
-"""Tokens, from the begin of a loop, after which it is ended if that is more than one period."""
+"""Tokens, from the beginning of a loop, after which it ends if that is more than one period."""
 IN_CODE, WITHOUT_WORDS = 3, 8
-"""How many times as long such loops may be."""
+"""How many times as long such loops may be: pages have six equal cards, and grids a hundred
+zeros."""
 SENTENCE = 5
 """Words of each item that is repeated in a list, at least: names and blanks may come again."""
 COUNTER = -1
@@ -69,8 +70,8 @@ class LoopDetector:
 
     def _patience(self, repetition: Repetition) -> float:
         own = [token for token in repetition.symbols[-repetition.period :] if token != COUNTER]
-        words = len(_WORD.findall(self._decode(own)))
-        if words < SENTENCE * (repetition.period - len(own)):
+        words = _WORD.findall(self._decode(own))
+        if len(words) < SENTENCE * (repetition.period - len(own)):
             return math.inf
         if not words:
             return WITHOUT_WORDS

@@ -126,6 +126,19 @@ class BackendThread:
 
         self._jobs.put(job)
 
+    def read_continuations(self, step: int, tokens: tuple[int, ...], turn: int) -> None:
+        """Report what may follow some tokens in the place of a step of an answer."""
+
+        def job() -> None:
+            try:
+                found = self._opened().continuations(step, tokens, turn)
+            except Exception as fault:
+                self._report(events.ContinuationsRead(step, tokens, (), explain(fault)))
+            else:
+                self._report(events.ContinuationsRead(step, tokens, found))
+
+        self._jobs.put(job)
+
     def configure(self, settings: Settings, ask: bool) -> None:
         def job() -> None:
             self._settings, self._ask = settings, ask

@@ -15,7 +15,7 @@ from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.profile import Profile
 from ..settings import Settings
-from ..step import DrawDistribution, Fork, Step
+from ..step import Alternative, DrawDistribution, Fork, Step
 from ..traces.trace import Header
 
 if TYPE_CHECKING:
@@ -143,6 +143,16 @@ class DistributionRead:
 
 
 @dataclass(frozen=True)
+class ContinuationsRead:
+    """What may follow some tokens that stand in the place of a step, or why that cannot be said."""
+
+    step: int
+    tokens: tuple[int, ...]
+    continuations: tuple[Alternative, ...]
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class TurnsDropped:
     """The context is full: the oldest turns are no longer in the prompt."""
 
@@ -189,7 +199,8 @@ class DuelForkGrew:
 
 
 DuelEvent = DuelBegan | DuelStepsArrived | DuelForkGrew
-JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | DistributionRead
+ReadEvent = DistributionRead | ContinuationsRead
+JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | ReadEvent
 ChatEvent = (
     ConversationChanged | StepsArrived | AnswersDrawn | ForkGrew | TurnsDropped | ChoiceNeeded
 )

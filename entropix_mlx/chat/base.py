@@ -19,7 +19,7 @@ from ..errors import PromptError, SessionError, check_type, whole_number
 from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import SEED_BITS, Settings
-from ..step import DrawDistribution, Step
+from ..step import Alternative, DrawDistribution, Step
 from .conversation import Conversation, Reply
 
 
@@ -193,6 +193,19 @@ class ChatSession(ABC):
             SessionError: there is no such turn or step, or no model of this process.
         """
         raise SessionError("only a model of this process says what was drawn from: leave --server")
+
+    def continuations(
+        self, step_index: int, tokens: Sequence[int], turn: int | None = None
+    ) -> tuple[Alternative, ...]:
+        """Return the most probable tokens behind some that stand in the place of an answer's step.
+
+        The model reads those tokens, one in a forward pass; the conversation does not change.
+
+        Raises:
+            SessionError: there is no such turn, step or token, or no model of this process.
+            ContextLengthError: the answer up to that step does not fit into the context.
+        """
+        raise SessionError("only a model of this process looks ahead: leave --server out")
 
     def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
         """Add a question, in the place of a turn as for `send`, and an answer of this model to

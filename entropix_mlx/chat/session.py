@@ -30,13 +30,15 @@ from ..notes.notes import Notes
 from ..profiles.profile import Profile
 from ..profiles.selection import resolve
 from ..settings import ResolvedSettings, Settings
-from ..step import DrawDistribution, Step
+from ..step import Alternative, DrawDistribution, Step
 from ..traces.trace import Header, TraceFolder
 from .base import ChatSession
 from .conversation import Conversation, Reply
 
 ROOM = 0.25
 """The share of the context that stays free for the answer, unless `max_tokens` needs less."""
+CONTINUATIONS = 6
+"""How many tokens `continuations` returns."""
 SHARE_AFTER_DROP = 0.5
 """Turns are dropped until the prompt takes at most this share of the context: dropping changes the
 beginning of the prompt, which makes the KV cache useless, and so should be rare."""
@@ -134,6 +136,27 @@ class Session(ChatSession):
         resolved = self._checked_settings().with_seed(answer.seed)
         steps = answer.steps[: step_index + 1]
         return distribution_after(self._model, self._tokenizer, prompt, steps, resolved)
+
+    def continuations(
+        self, step_index: int, tokens: Sequence[int], turn: int | None = None
+    ) -> tuple[Alternative, ...]:
+        turn = self.conversation.turn_at(turn)
+        before = self.conversation.turns[turn].answer.before(step_index)
+        prompt = self._context.resumed(self.conversation.until(turn), [s.token for s in before])
+        settings = Settings(
+            sampler="greedy",
+            seed=0,
+            max_tokens=len(tokens) + 1,
+            top_logprobs=CONTINUATIONS,
+            speculation="off",
+            constraint=self.settings.constraint,
+        )
+        runner = Runner(self._model, self._tokenizer)
+        text = self._text.copy(self._text.common(prompt))
+        resolved = settings.resolved(self._model.config)
+        slot = runner.add(prompt, resolved, answered=before, forced=tokens, text=text)
+        *_, last = runner.stream(slot)
+        return last.allowed or last.top_logprobs
 
     def _checked_settings(self) -> ResolvedSettings:
         """Return the settings of the next answer, or raise what the runner would raise later."""

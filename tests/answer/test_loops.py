@@ -111,6 +111,7 @@ FINE = {
     "board": grid(". "),
     "Markdown": grid("|   ", end="|\n", columns=8),
     "HTML": grid("<td></td>", "<tr>", "</tr>\n", 4, 4),
+    "cards": grid('  <div class="card"><h3>Title</h3><p>Text</p></div>\n', columns=4, rows=2),
     "records": grid("7,", end="0.5\n", columns=4, rows=20),
     "ballad": each("{new},\n{same};\n{new},\n{same}.\n"),
     "bullets": each("- {same} {new}"),

@@ -14,22 +14,26 @@ from entropix_mlx.step import Origin
 from tests.scripted import PROMPT, PROSE, TOKENIZER, Host
 
 START, END = (500, 501), (502, 503)
-TAGS = SimpleNamespace(
-    has_thinking=True,
-    think_start_tokens=START,
-    think_end_tokens=END,
-    rfind_think_start=lambda tokens: len(PROMPT),
-    rfind_think_end=lambda tokens: -1,
-)
 
 
-def steps_with(budget, letters):
-    """Return the steps of an answer whose prompt has begun the reasoning."""
+def tags(begun):
+    return SimpleNamespace(
+        has_thinking=True,
+        think_start_tokens=START,
+        think_end_tokens=END,
+        rfind_think_start=lambda tokens: 0 if begun else -1,
+        rfind_think_end=lambda tokens: -1,
+    )
+
+
+def steps_with(budget, letters, begun=True):
+    """Return the steps of an answer; `begun` says whether its prompt has begun the reasoning."""
     host = Host(random.Random(0), (0, letters))
     writer = Writer(TOKENIZER, Profile.load().position_score, 20)
-    budgets = [ReasoningBudget(budget, TAGS, PROMPT)]
+    budgets = [ReasoningBudget(budget, tags(begun), PROMPT)]
     answer = Answer(writer, budgets, context_room=99)
-    requests, sent = answer.live(PROMPT[-1]), None
+    forced = () if begun else START
+    requests, sent = answer.live(PROMPT[-1], forced), None
     with suppress(StopIteration):
         while True:
             sent = host.serve(requests.send(sent))
@@ -42,6 +46,8 @@ def test_the_whole_end_tag_is_put_in(budget):
     assert [step.token for step in steps[budget : budget + 2]] == list(END)
     inserted = [step.index for step in steps if step.origin is Origin.INSERTED]
     assert inserted == [budget, budget + 1]
+    steps = steps_with(budget, PROSE, begun=False)
+    assert [step.token for step in steps[budget + 2 : budget + 4]] == list(END), "no part of a tag"
 
 
 def test_a_tag_that_the_model_has_begun_is_completed():

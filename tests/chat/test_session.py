@@ -472,3 +472,16 @@ def test_a_stop_string_leaves_the_conversation_and_the_cache(make, start):
     assert session.messages[-1]["content"] == whole[: whole.index(stop)]
     assert session.cached_tokens <= session.context_used
     check_cache(session, make)
+
+
+def test_continuations_are_those_of_a_reading(session):
+    steps = list(session.send("Hello"))
+    here = session.continuations(2, [], None)
+    assert [one.logprob for one in here] == sorted((one.logprob for one in here), reverse=True)
+    path = [steps[2].token, steps[3].token]
+    behind = {one.token: one.logprob for one in session.continuations(2, path)}
+    again = {one.token: one.logprob for one in session.continuations(4, [])}
+    assert behind == pytest.approx(again, abs=1e-3)
+    assert session.conversation.last.answer.steps == steps
+    with pytest.raises(SessionError):
+        session.continuations(99, [])

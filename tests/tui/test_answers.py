@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList, Static, Tree
 
 from entropix_mlx.chat.conversation import Reply, Turn
 from entropix_mlx.constraints.constraint import Constraint
 from entropix_mlx.tui.screens.answers import AnswerList, FieldList
+from entropix_mlx.tui.screens.tree import Path, TreeScreen
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tests.steps import make_step
 from tests.tui.conftest import ask, idle, running, until
@@ -53,7 +54,7 @@ async def test_an_alternative_of_a_field_begins_another_answer(make_chat):
     async with running(app) as pilot:
         await ask(pilot, "how big?")
         before = json.loads(app.workspace.conversation.last.answer.text)
-        await pilot.press("tab", "v")
+        await pilot.press("f10")
         await until(pilot, lambda: isinstance(app.screen, FieldList))
         await pilot.press("1")
         await idle(pilot)
@@ -69,7 +70,7 @@ async def test_a_plain_answer_has_no_form(make_chat):
     async with running(app) as pilot:
         await ask(pilot, "hi")
         assert not form_of(app)
-        await pilot.press("tab", "v")
+        await pilot.press("f10")
         assert not isinstance(app.screen, FieldList)
 
 
@@ -77,7 +78,7 @@ async def test_a_digit_without_an_alternative_takes_nothing(make_chat):
     app = structured(make_chat)
     async with running(app) as pilot:
         await ask(pilot, "how big?")
-        await pilot.press("tab", "v", "9", "escape")
+        await pilot.press("f10", "9", "escape")
         await idle(pilot)
         assert len(app.workspace.conversation.last.answers) == 1
 
@@ -89,13 +90,60 @@ async def test_another_of_several_answers_can_be_taken(size, make_chat):
         await ask(pilot, "hi")
         turn = app.workspace.conversation.last
         assert len(turn.answers) == 3
-        await pilot.press("tab", "a")
+        await pilot.press("f8")
         await until(pilot, lambda: isinstance(app.screen, AnswerList))
         options = app.screen.query_one(OptionList)
         assert options.highlighted == turn.selected
         await pilot.press("down", "enter")
         chosen = (turn.selected + 1) % 3
         await until(pilot, lambda: app.workspace.conversation.last.selected == chosen)
+
+
+def nodes(app):
+    def below(node):
+        yield node
+        for child in node.children:
+            yield from below(child)
+
+    return list(below(app.screen.query_one(Tree).root))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_path_through_the_tree_becomes_an_answer(size, make_chat):
+    app = make_chat(sampler="temperature", temperature=2.0, top_logprobs=8)
+    async with running(app, size) as pilot:
+        await ask(pilot, "hi")
+        steps = app.workspace.last_steps
+        await pilot.press("f9")
+        await until(pilot, lambda: isinstance(app.screen, TreeScreen))
+        first = next(node for node in nodes(app) if isinstance(node.data, Path))
+        app.screen.query_one(Tree).move_cursor(first)
+        await pilot.press("right")
+        await until(pilot, lambda: bool(first.children))
+        further = first.children[1]
+        assert further.data.tokens[0] == first.data.tokens[0]
+        app.screen.query_one(Tree).move_cursor(further)
+        await pilot.press("enter")
+        await until(pilot, lambda: len(app.workspace.conversation.last.answers) == 2)
+        await idle(pilot)
+        found = app.workspace.last_steps
+        place = further.data.step
+        assert [one.token for one in found[:place]] == [one.token for one in steps[:place]]
+        assert tuple(one.token for one in found[place : place + 2]) == further.data.tokens
+
+
+async def test_the_tree_has_the_other_answers_where_they_part(make_chat):
+    app = make_chat(answers=3, max_tokens=6, top_logprobs=8)
+    async with running(app) as pilot:
+        await ask(pilot, "hi")
+        await pilot.press("f9")
+        await until(pilot, lambda: isinstance(app.screen, TreeScreen))
+        others = [node for node in nodes(app) if isinstance(node.data, int)]
+        selected = app.workspace.conversation.last.selected
+        assert {node.data for node in others} == {0, 1, 2} - {selected}
+        app.screen.query_one(Tree).move_cursor(others[0])
+        await pilot.press("enter")
+        await until(pilot, lambda: app.workspace.conversation.last.selected == others[0].data)
 
 
 def test_answers_that_say_the_same_agree():

@@ -111,18 +111,18 @@ def make(make_chat, tmp_path):
 
 async def test_theme_and_keys_are_those_of_the_file(make):
     app = make(
-        '[screen]\ntheme = "nord"\n[keys]\n"chat.duel" = "f9"\n"transcript.thoughts" = "f8"\n'
+        '[screen]\ntheme = "nord"\n[keys]\n"chat.duel" = "f12"\n"transcript.thoughts" = "f11"\n'
     )
     async with running(app) as pilot:
         await idle(pilot)
         assert app.theme == "nord"
-        await pilot.press("h", "f9")
+        await pilot.press("h", "f12")
         assert isinstance(app.screen, DuelScreen)
         await pilot.press("escape", "f1")
-        assert "F9      Duel" in page(app)
-        assert "F8      Reasoning" in page(app), "under the name before"
+        assert "F12     Duel" in page(app)
+        assert "F11     Reasoning" in page(app), "under the name before"
         await pilot.press("escape")
-        assert "F9 Compare samplers" in app.query_one(KeyBar).render().plain
+        assert "F12 Compare samplers" in app.query_one(KeyBar).render().plain
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ async def test_theme_and_keys_are_those_of_the_file(make):
     [
         ('\n[screen]\ntheme = "north"', 3, "theme"),
         *(
-            (f'[keys]\n"{name}" = "f9"\n', 2, name)
+            (f'[keys]\n"{name}" = "f12"\n', 2, name)
             for name in ("nope", "chat.nope", "transcript.nope", "chat")
         ),
         *(

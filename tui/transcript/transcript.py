@@ -58,7 +58,7 @@ class TurnView(Column):
             number, count = self.turn.selected + 1, len(self.turn.answers)
             alike = len(self.turn.agreeing)
             agree = f", {alike} agree" if alike > 1 else ""
-            which = f"answer {number} of {count}{agree}: [ and ] switch, a lists them"
+            which = f"answer {number} of {count}{agree}: [ and ] switch, F8 lists them"
             yield Static(Content(which), classes="siblings")
 
     def shows(self, turn: Turn) -> bool:
@@ -172,14 +172,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         Binding(
             "b", "app.distribution", "Show draw", id="transcript.distribution",
             tooltip="Draw: probabilities before and after the sampler's steps",
-        ),
-        Binding(
-            "a", "app.answers", "List answers", id="transcript.answers",
-            tooltip="Answers: all to this question, with their scores",
-        ),
-        Binding(
-            "v", "app.fields", "Show fields", id="transcript.fields",
-            tooltip="Fields: how sure each value of a JSON answer is, and its alternatives",
         ),
         Binding(
             "left_square_bracket", "app.sibling(-1)", "Switch answer", id="transcript.previous",

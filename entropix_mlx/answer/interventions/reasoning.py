@@ -18,8 +18,9 @@ class ReasoningBudget:
     """Ends reasoning that has had its tokens, the start tag not among them; an `Intervention`."""
 
     def __init__(self, most: int, tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> None:
-        self._left = most
         self._span = ReasoningSpan(tokenizer, prompt)
+        of_tag = 0 if self._span.may_begin_with is None else len(tokenizer.think_start_tokens) - 1
+        self._left = most + of_tag
 
     def due(self, index: int, here: Position, room: int) -> bool:
         """As in `Intervention`; a model that is about to end its reasoning is let."""
