@@ -32,9 +32,11 @@ from typing import Any, get_args, get_type_hints
 from textual.keys import format_key
 
 from entropix_mlx import Profile, cli, step, summary
+from entropix_mlx.answer.selection import SCORES_OF_ANSWERS
 from entropix_mlx.commands.shared.options import samplers as names_of_samplers
 from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles import tree
+from entropix_mlx.profiles.confidence import SCORES
 from entropix_mlx.profiles.fields import LARGEST_TOP_K
 from entropix_mlx.traces import trace
 
@@ -246,6 +248,22 @@ def _type(annotation: str) -> str:
     return ("text" if bare in enums else TYPES.get(bare, "object")) + optional
 
 
+# ── Scores ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def scores() -> str:
+    """Return a table of the scores of one answer, and of several to one prompt."""
+    lines = ["| score | formula | unit | surer | published as |", "|---|---|---|---|---|"]
+    for name, score in SCORES.items():
+        surer = "lower" if score.lower_is_surer else "higher"
+        cells = (f"`{name}`", score.formula, score.unit, surer, score.published)
+        lines.append(f"| {' | '.join(cells)} |")
+    for name, (formula, published) in SCORES_OF_ANSWERS.items():
+        surer = "lower" if "entropy" in name else "higher"
+        lines.append(f"| `{name}` of `--answers` | {formula} | | {surer} | {published} |")
+    return "\n".join(lines)
+
+
 # ── The command line ────────────────────────────────────────────────────────────────────────────
 
 
@@ -332,6 +350,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "dropped": lambda: record(step.Dropped),
     "source": lambda: record(step.Source),
     "footer": footer,
+    "scores": scores,
     "options": options,
     "keys": keys,
 }

@@ -38,6 +38,7 @@ COMMANDS = {
     "compare": ("compare", "let several samplers answer one prompt"),
     "read": ("read", "measure a text that is given, without generating"),
     "eval": ("evaluate", "answer questions with known answers, and grade the answers"),
+    "promise": ("promise", "show how well a promised risk was kept, and mark answers"),
     "report": ("report", "write a recorded trace as a page for a browser"),
     "profile": ("profile", "show, compare or check profiles"),
     "bench": ("bench", "measure speed and memory against mlx-lm"),

@@ -252,6 +252,9 @@ class Step:
     top_k: int  # 0 is off
     min_p: float  # 0 is off
     origin: Origin = Origin.SAMPLED
+    self_certainty: float | None = None
+    """Nats: KL divergence of the prediction at temperature 1 from the uniform one; None where it is
+    unknown."""
     strain: float | None = None
     """Bits: −log2 of the probability that the model gave to all tokens that a constraint allowed
     here. 0 where it changed nothing, None where there was none."""

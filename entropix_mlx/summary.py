@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from .constraints.fields import Field, fields_of
-from .profiles.confidence import AnswerMetrics
+from .profiles.confidence import AnswerMetrics, scores_of
 from .step import LOOP, NOT_OF_THE_MODEL, Origin, Step, Strategy
 from .tables import Table
 
@@ -46,8 +46,6 @@ class Summary:
         self._in_first_fork = False
         self._in_first_run = False
         self._last_time = 0.0
-        self._entropy = 0.0
-        self._varentropy = 0.0
         self._own: list[Step] = []
 
     @classmethod
@@ -74,8 +72,6 @@ class Summary:
         self.strategies[step.strategy] += 1
         self.finish_reason, self.stopped = step.finish_reason, step.stopped
         self._pieces.append(step.text)
-        self._entropy += step.entropy
-        self._varentropy += step.varentropy
         if step.origin not in NOT_OF_THE_MODEL:
             self._own.append(step)
 
@@ -138,12 +134,18 @@ class Summary:
         return self.completion_tokens / max(1, self.completion_tokens - self.accepted)
 
     @property
+    def scores(self) -> dict[str, float]:
+        """Those of `SCORES` that are known, of the model's own tokens, as they are published."""
+        return scores_of(self.metrics)
+
+    @property
     def mean_entropy(self) -> float:
-        return self._entropy / max(1, self.completion_tokens)
+        """Bits, over the model's own tokens; 0 without any, as `mean_varentropy`."""
+        return self.scores.get("mean_entropy", 0.0)
 
     @property
     def mean_varentropy(self) -> float:
-        return self._varentropy / max(1, self.completion_tokens)
+        return self.scores.get("mean_varentropy", 0.0)
 
     @property
     def metrics(self) -> AnswerMetrics:
@@ -191,9 +193,8 @@ class Summary:
                 "tokens_per_pass": self.tokens_per_pass,
             },
             "strategies": {str(s): self.strategies[s] for s in Strategy if self.strategies[s]},
-            "mean_entropy": self.mean_entropy,
-            "mean_varentropy": self.mean_varentropy,
             "confidence": self.confidence,
+            "scores": self.scores,
             "timings": {
                 "time_to_first_token": self.time_to_first_token,
                 "tokens_per_second": self.tokens_per_second,

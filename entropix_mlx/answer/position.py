@@ -47,6 +47,8 @@ class Position:
     """As in `Step`."""
     allowed: tuple[tuple[int, float], ...] = ()
     """The most probable allowed tokens, and their log probabilities among those."""
+    self_certainty: float | None = None
+    """As in `Step`."""
     distribution: Distribution | None = None
     """None where the position is stored: the arrays of many positions would fill the memory."""
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from statistics import fmean
@@ -39,6 +40,17 @@ from .short_texts import comparable
 from .tree import TreeLeaf, in_order, leaves_of
 
 SCORE = "lowest_logprob"
+SCORES_OF_ANSWERS = {
+    "agreement": (
+        "share of the complete answers that say what the chosen one says",
+        "self-consistency (2203.11171)",
+    ),
+    "semantic_entropy": (
+        "−Σ share · ln share, over groups of complete answers that say the same; nats",
+        "discrete semantic entropy (2302.09664), here by equal short texts",
+    ),
+}
+"""By name: formula and source of the scores that several answers to one prompt have."""
 
 
 class Enough(StrEnum):
@@ -217,10 +229,22 @@ class AnswerSelection:
             "stopped": str(self.stopped),
             "agreeing": agreeing,
             "complete": complete,
+            "scores": self.scores,
             "forward_tokens": self.forward_tokens,
             "confidence": agreeing / complete if voted else own,
             "rests_on": "agreement" if voted else "tokens",
         }
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Of `SCORES_OF_ANSWERS`, those that are known: none without two complete answers."""
+        complete = self.complete
+        if len(complete) < 2:
+            return {}
+        shares = [count / len(complete) for count in Counter(c.said for c in complete).values()]
+        entropy = -math.fsum(share * math.log(share) for share in shares)
+        # −1 · ln 1 is −0.0
+        return {"agreement": len(self.agreeing) / len(complete), "semantic_entropy": abs(entropy)}
 
     def __str__(self) -> str:
         if self.stopped is Enough.SURE:

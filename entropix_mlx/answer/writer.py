@@ -125,6 +125,7 @@ class Writer:
             top_k=decision.top_k,
             min_p=decision.min_p,
             origin=origin,
+            self_certainty=position.self_certainty,
             strain=position.strain,
             allowed=self._alternatives(position.allowed),
             top_logprobs=self._alternatives(position.best),

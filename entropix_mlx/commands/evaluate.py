@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 32
 """Of an answer: a longer text would not be graded any further."""
-DEFAULT_ARMS = ("greedy", "entropix")
+GREEDY = "greedy"
+DEFAULT_ARMS = (GREEDY, "entropix")
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -242,7 +244,10 @@ def _problems(arguments: argparse.Namespace) -> list[Problem]:
 
 
 def _arms(arguments: argparse.Namespace) -> list[Arm]:
-    """Return the named arms, and every combination of samplers and temperatures."""
+    """Return the named arms, and every combination of samplers and temperatures.
+
+    Where answers are chosen among several, there is a greedy arm to compare them with.
+    """
     base = Settings(max_tokens=arguments.max_tokens, profile=arguments.profile)
     named = [named_arm(text, base) for text in arguments.arms]
     samplers = arguments.samplers or ([] if named else DEFAULT_ARMS)
@@ -251,6 +256,11 @@ def _arms(arguments: argparse.Namespace) -> list[Arm]:
     arms = {arm.name: arm for arm in [*every, *named]}
     if len(arms) < len(every) + len(named):
         raise PromptError("two arms have the same name: choose another for one of them")
+    greedy = replace(base, sampler=GREEDY)
+    settings = [arm.settings for arm in arms.values()]
+    several = arguments.vote or arguments.best_of or any(own.answers != 1 for own in settings)
+    if several and greedy not in settings:
+        arms.setdefault(GREEDY, Arm(GREEDY, greedy))
     return list(arms.values())
 
 

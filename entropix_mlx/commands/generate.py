@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from ..answer.promise import Promise
 from ..api.answers_file import AnswersFile, Task, all_tasks, records
 from ..api.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
@@ -137,6 +138,7 @@ def answer_one(request: GenerateRequest) -> int:
         check_target(request.trace)
     prompt = request.prompt.read()
     notes = loading.open_notes(request.notes)
+    promise = Promise(request.model.name)
     model, tokenizer = loading.load_model(request.model)
     draft = loading.load_draft(request.model, model, tokenizer)
     resolved = loading.resolve(request.settings, model)
@@ -154,7 +156,7 @@ def answer_one(request: GenerateRequest) -> int:
     if resolved.settings.answers != 1:
         several, stream = stream_answers(*asked, prompt_cache=cache, **hooks)
         code = answers.show_answers(several, stream, request.output, summary)
-        _show_totals(request.output, resolved, summary, several)
+        _show_totals(request.output, resolved, promise, summary, several)
         return code
     steps = stream_generate(*asked, prompt_cache=cache, **hooks)
     if request.trace:
@@ -164,17 +166,19 @@ def answer_one(request: GenerateRequest) -> int:
         )
         steps = recorded(steps, request.trace, header)
     code = answers.show_steps(steps, request.output, summary)
-    _show_totals(request.output, resolved, summary)
+    _show_totals(request.output, resolved, promise, summary)
     return code
 
 
 def _show_totals(
     form: OutputOptions,
     resolved: ResolvedSettings,
+    promise: Promise,
     summary: Summary,
     several: AnswerSelection | None = None,
 ) -> None:
-    verdict = resolved.verdict(summary.metrics)
+    rule = promise if promise.state.marks else resolved
+    verdict = rule.verdict(summary.metrics)
     if form.json:
         more: dict[str, Any] = {"seed": resolved.seed}
         more |= {} if verdict is None else {"certainty": verdict.to_dict()}

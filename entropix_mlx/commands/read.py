@@ -134,7 +134,7 @@ def _predictability(summary: Summary) -> dict[str, Any]:
     length = len(summary.text.encode("utf-8", "replace"))
     return {
         "logprob": logprob,
-        "perplexity": math.exp(min(-logprob / max(1, summary.completion_tokens), 700)),
+        "perplexity": summary.scores.get("perplexity", 1.0),
         "bits_per_byte": -logprob / math.log(2) / max(1, length),
     }
 

@@ -6,16 +6,17 @@ import argparse
 
 from ..errors import OutputError
 from ..files import keep_source, write_whole, writing
+from ..traces.logprobs import read_answer
 from ..traces.report import render
-from ..traces.trace import read_trace
 from .shared import options, output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
-    written = "a file that --trace or entropix read --output wrote; two are compared"
+    written = "a trace, or responses of an API with logprobs; two are compared"
     add("traces", nargs="+", metavar="TRACE", help=written)
+    options.add_number_of_answer(parser)
     page = "the page to write (default: print it)"
     add("--output", "-o", type=options.file, metavar="FILE", help=page)
 
@@ -23,7 +24,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     for trace in arguments.traces:
         keep_source(arguments.output, trace)
-    page = render([read_trace(trace) for trace in arguments.traces])
+    page = render([read_answer(trace, arguments.answer) for trace in arguments.traces])
     if arguments.output is None:
         output.write(page)
         return 0

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from ..traces.trace import read_trace
-from .shared import output
+from ..traces.logprobs import read_answer
+from .shared import options, output
 
 INSTEAD = "entropix report makes a page of the trace instead"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
-    parser.add_argument("trace", help="a file that --trace or entropix read --output wrote")
+    parser.add_argument("trace", help="a trace, or responses of an API with logprobs")
+    options.add_number_of_answer(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -20,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     from entropix_mlx.tui.viewer import ViewerApp
 
     require_full_screen(INSTEAD)
-    trace = read_trace(arguments.trace)
+    trace = read_answer(arguments.trace, arguments.answer)
     output.check_screen(INSTEAD)
     app = ViewerApp.of_trace(trace, arguments.configuration)
     app.run()

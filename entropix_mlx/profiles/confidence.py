@@ -1,8 +1,8 @@
 """Scores of how sure a model was of a whole answer, computed from the answer's own tokens.
 
-With every score, higher is surer. None is a probability of being right: `entropix eval
---confidence` compares how well they predict that, and `entropix calibrate --abstain` finds the
-threshold below which an answer is called unsure.
+As a threshold compares them (`score_of`), higher is surer with every score. None is a probability
+of being right: `entropix eval --confidence` compares how well they predict that, and `entropix
+calibrate --abstain` finds the threshold below which an answer is called unsure.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ..errors import brief
 from ..step import NOT_OF_THE_MODEL, Step
 
 SCORED = ("logprob", "entropy", "varentropy", "margin", "attention_entropy")
+OPTIONAL = ("self_certainty", "top_logprob")
+"""Metrics of tokens that some records do not have."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,10 @@ class AnswerMetrics:
     varentropy: tuple[float, ...] = ()
     margin: tuple[float, ...] = ()
     attention_entropy: tuple[float, ...] = ()
+    self_certainty: tuple[float, ...] = ()
+    """Empty where one of the tokens has none, as `top_logprob`."""
+    top_logprob: tuple[float, ...] = ()
+    """The mean log p of the most probable tokens at each position, as many as were listed."""
     first: int = 0  # index of the first token that is not blank
 
     @classmethod
@@ -35,35 +41,148 @@ class AnswerMetrics:
         own = [step for step in steps if step.origin not in NOT_OF_THE_MODEL]
         first = next((index for index, step in enumerate(own) if step.text.strip()), 0)
         values = {name: tuple(getattr(step, name) for step in own) for name in SCORED}
-        return cls(**values, first=first)
+        certainty = [s.self_certainty for s in own if s.self_certainty is not None]
+        listed = [fmean(top.logprob for top in s.top_logprobs) for s in own if s.top_logprobs]
+        return cls(
+            **values,
+            self_certainty=tuple(certainty) if len(certainty) == len(own) else (),
+            top_logprob=tuple(listed) if len(listed) == len(own) else (),
+            first=first,
+        )
 
 
 GROUP = 3
 """Tokens in a row whose mean log p is the `lowest_logprob` of an answer, where it is lowest."""
+LONG_GROUP = 32
 
 
-def lowest_group(logprob: Sequence[float]) -> float:
+def lowest_group(values: Sequence[float], length: int = GROUP) -> float:
     """Return the lowest mean of so many values in a row; of fewer values, their mean."""
-    groups = range(max(1, len(logprob) - GROUP + 1))
-    return min(fmean(logprob[first : first + GROUP]) for first in groups)
+    groups = range(max(1, len(values) - length + 1))
+    return min(fmean(values[first : first + length]) for first in groups)
 
 
-Score = Callable[[AnswerMetrics], float]
+@dataclass(frozen=True)
+class Score:
+    """How a score is computed from an answer's own tokens, and where it is from."""
+
+    of: Callable[[AnswerMetrics], float]
+    formula: str
+    """With t for the tokens of an answer, p for a token's probability, H for entropy."""
+    published: str
+    unit: str = ""
+    lower_is_surer: bool = False
+    needs: str = "logprob"
+    """The metric of `AnswerMetrics` without which it is unknown."""
+
+    def known(self, tokens: AnswerMetrics) -> bool:
+        values = getattr(tokens, self.needs)
+        return bool(values) and not any(map(math.isnan, values))
+
+
+NATS, BITS = "nats", "bits"
+_LARGEST_EXPONENT = 700.0
 
 SCORES: dict[str, Score] = {
-    "mean_logprob": lambda tokens: fmean(tokens.logprob),
-    "lowest_logprob": lambda tokens: lowest_group(tokens.logprob),
-    "min_margin": lambda tokens: min(tokens.margin),
-    "first_margin": lambda tokens: tokens.margin[tokens.first],
-    "mean_entropy": lambda tokens: -fmean(tokens.entropy),
-    "max_entropy": lambda tokens: -max(tokens.entropy),
-    "mean_varentropy": lambda tokens: -fmean(tokens.varentropy),
-    "attention_entropy": lambda tokens: -fmean(tokens.attention_entropy),
+    "mean_logprob": Score(
+        lambda tokens: fmean(tokens.logprob),
+        "1/n Σ ln p(t)",
+        "length-normalised log probability; lm-polygraph `Perplexity` is −1 times it",
+        NATS,
+    ),
+    "min_logprob": Score(
+        lambda tokens: min(tokens.logprob), "min ln p(t)", "minimum token log probability", NATS
+    ),
+    "perplexity": Score(
+        lambda tokens: math.exp(min(-fmean(tokens.logprob), _LARGEST_EXPONENT)),
+        "exp(−1/n Σ ln p(t))",
+        "perplexity; orders answers as `mean_logprob` does",
+        lower_is_surer=True,
+    ),
+    "sequence_probability": Score(
+        lambda tokens: math.exp(math.fsum(tokens.logprob)),
+        "Π p(t)",
+        "lm-polygraph `MaximumSequenceProbability` is −ln of it",
+    ),
+    "lowest_logprob": Score(
+        lambda tokens: lowest_group(tokens.logprob),
+        f"lowest mean of ln p(t) over {GROUP} tokens in a row",
+        "this package",
+        NATS,
+    ),
+    "min_margin": Score(
+        lambda tokens: min(tokens.margin), "min (p₁ − p₂)", "margin", needs="margin"
+    ),
+    "first_margin": Score(
+        lambda tokens: tokens.margin[tokens.first],
+        "p₁ − p₂ at the first token that is not blank",
+        "margin",
+        needs="margin",
+    ),
+    "mean_entropy": Score(
+        lambda tokens: fmean(tokens.entropy),
+        "1/n Σ H(t)",
+        "lm-polygraph `MeanTokenEntropy`, there in nats",
+        BITS,
+        lower_is_surer=True,
+        needs="entropy",
+    ),
+    "max_entropy": Score(
+        lambda tokens: max(tokens.entropy),
+        "max H(t)",
+        "maximum token entropy",
+        BITS,
+        lower_is_surer=True,
+        needs="entropy",
+    ),
+    "first_entropy": Score(
+        lambda tokens: tokens.entropy[tokens.first],
+        "H at the first token that is not blank",
+        "first content token (2605.05166, there of the top k, from 0 to 1)",
+        BITS,
+        lower_is_surer=True,
+        needs="entropy",
+    ),
+    "mean_varentropy": Score(
+        lambda tokens: fmean(tokens.varentropy),
+        "1/n Σ V(t)",
+        "entropix",
+        "bits²",
+        lower_is_surer=True,
+        needs="varentropy",
+    ),
+    "attention_entropy": Score(
+        lambda tokens: fmean(tokens.attention_entropy),
+        "1/n Σ attention entropy(t)",
+        "entropix",
+        BITS,
+        lower_is_surer=True,
+        needs="attention_entropy",
+    ),
+    "self_certainty": Score(
+        lambda tokens: fmean(tokens.self_certainty),
+        "1/n Σ KL(uniform ‖ prediction at t)",
+        "self-certainty (2502.18581)",
+        NATS,
+        needs="self_certainty",
+    ),
+    "lowest_group_confidence": Score(
+        lambda tokens: lowest_group([-value for value in tokens.top_logprob]),
+        f"lowest mean over {GROUP} tokens in a row of −1/k Σ ln p of the k listed tokens",
+        "DeepConf (2508.15260); needs `--top-logprobs k`",
+        NATS,
+        needs="top_logprob",
+    ),
+    "lowest_long_group_confidence": Score(
+        lambda tokens: lowest_group([-value for value in tokens.top_logprob], LONG_GROUP),
+        f"likewise over {LONG_GROUP} tokens in a row",
+        "DeepConf (2508.15260); needs `--top-logprobs k`",
+        NATS,
+        needs="top_logprob",
+    ),
 }
 """By name: a score of an answer that has at least one token of its own."""
 NO_SCORE = "none"  # the score of a profile that calls no answer unsure
-UNITS = {"logprob": " nats", "entropy": " bits", "varentropy": " bits²"}
-"""By the last word of a score's name."""
 ADVICE = "check it, or ask more precisely"
 """With an answer that is unsure."""
 
@@ -92,9 +211,10 @@ class Verdict:
     @property
     def reason(self) -> str:
         name = self.score.replace("_", " ").replace("logprob", "log p")
-        unit = UNITS.get(self.score.rpartition("_")[2], "")
-        # Scores of entropies are negative, so that higher is surer; people read the entropy itself.
-        sign, side = (-1, "above") if "entropy" in self.score else (1, "below")
+        score = SCORES[self.score]
+        unit = f" {score.unit}" if score.unit else ""
+        # Where lower is surer, what is compared is negative; people read the value itself.
+        sign, side = (-1, "above") if score.lower_is_surer else (1, "below")
         return (
             f"unsure: {name} {sign * self.value:.3g}{unit}, {side} {sign * self.threshold:.3g}"
             f" (set for a risk of {self.risk:.0%})"
@@ -106,5 +226,13 @@ class Verdict:
 
 
 def score_of(name: str, tokens: AnswerMetrics) -> float:
-    """Return a score of an answer; minus infinity where it has no token of its own."""
-    return SCORES[name](tokens) if tokens.logprob else -math.inf
+    """Return a score of an answer, higher being surer; minus infinity where it is unknown."""
+    score = SCORES[name]
+    if not score.known(tokens):
+        return -math.inf
+    return -score.of(tokens) if score.lower_is_surer else score.of(tokens)
+
+
+def scores_of(tokens: AnswerMetrics) -> dict[str, float]:
+    """Return the scores of an answer that are known, by name and as they are published."""
+    return {name: score.of(tokens) for name, score in SCORES.items() if score.known(tokens)}

@@ -52,6 +52,7 @@ from .metrics.logits import (
     measure_logits,
     most_probable,
     numbers,
+    self_certainty,
 )
 from .state import State, TextStart, Window, repeated
 
@@ -60,6 +61,7 @@ Alternatives = tuple[tuple[int, float], ...]  # tokens and log probabilities, be
 _METRICS = len(Metrics._fields)
 _PLAN = len(Plan._fields)
 _TOP_SURPRISE = _METRICS + _PLAN
+_GAP_SUM = _TOP_SURPRISE + 3
 
 _Arrays = tuple[mx.array, mx.array, mx.array, tuple[mx.array, ...], State]
 
@@ -92,6 +94,7 @@ class DrawnToken(NamedTuple):
     alternatives: Alternatives
     strain: float | None = None
     allowed: Alternatives = ()
+    self_certainty: float | None = None
 
 
 class Sampled(NamedTuple):
@@ -99,8 +102,9 @@ class Sampled(NamedTuple):
 
     packed: mx.array
     """`(rows, columns)` float32: the metrics, the plan, the top surprise, the drawn token and its
-    log probability; under a constraint the strain, and the allowed tokens with their log
-    probabilities; then those of the alternatives. A float32 holds any token up to 2^24 exactly."""
+    log probability, the sum of the gaps; under a constraint the strain, and the allowed tokens with
+    their log probabilities; then those of the alternatives. A float32 holds any token up to 2^24
+    exactly."""
     token: mx.array  # `(rows,)`: the drawn tokens, for the next forward pass
     gaps: mx.array  # `(rows, vocab)`
     changed: tuple[mx.array, ...] = ()  # the gaps that were drawn from, if not those
@@ -111,7 +115,8 @@ class Sampled(NamedTuple):
     def measured(self) -> Measured:
         surprise = self.packed[:, _TOP_SURPRISE : _TOP_SURPRISE + 1]
         changed = Odds(self.changed[0], surprise) if self.changed else None
-        return Measured(self.gaps, surprise, self.packed[:, :_METRICS], changed=changed)
+        gap_sum = self.packed[:, _GAP_SUM : _GAP_SUM + 1]
+        return Measured(self.gaps, surprise, self.packed[:, :_METRICS], gap_sum, changed=changed)
 
     @property
     def logprob(self) -> mx.array:
@@ -131,15 +136,17 @@ class Sampled(NamedTuple):
 
         Where the logits of a row were NaN or infinite, its entropy is NaN, and the rest is invalid.
         """
-        return [_read(row, self.allowed) for row in numbers(self.packed)]
+        vocab = self.gaps.shape[-1]
+        return [_read(row, self.allowed, vocab) for row in numbers(self.packed)]
 
 
-def _read(row: list[float], allowed: int) -> DrawnToken:
+def _read(row: list[float], allowed: int, vocab: int) -> DrawnToken:
     code, temperature, top_p, top_k, min_p = row[_METRICS:_TOP_SURPRISE]
-    _, token, logprob, *others = row[_TOP_SURPRISE:]
+    surprise, token, logprob, gap_sum, *others = row[_TOP_SURPRISE:]
     strategy, metrics = STRATEGIES[_whole(code)], Metrics(*row[:_METRICS])
     decision = Decision(strategy, temperature, top_p, _whole(top_k), min_p, metrics)
-    drawn = DrawnToken(decision, _whole(token), logprob, ())
+    certainty = self_certainty(gap_sum, surprise, vocab)
+    drawn = DrawnToken(decision, _whole(token), logprob, (), self_certainty=certainty)
     if allowed:
         strain, *others = others
         listed, others = _pairs(others[: 2 * allowed]), others[2 * allowed :]
@@ -247,6 +254,7 @@ def _decide(
         drawn = draw(measured, plan, key.drawing, randomness)
         token = drawn[0]
     outcome = [*(field[:, None] for field in plan), measured.top_surprise, *drawn]
+    outcome.append(measured.gap_sum)
     packed = [kernels.columns([*columns_of(measured.values), *outcome])]
     if allowed is not None:
         packed += _of_allowed(measured, allowed)

@@ -11,11 +11,13 @@ from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from ..answer.promise import ANSWERS, Promise, check_kind, parse_mark
 from ..errors import EntropixError
 from ..palette import SWATCHES
 from ..profiles.fields import check_text
@@ -73,6 +75,7 @@ class Api:
             self._completions(messages.PATH, messages.parse_messages),
             Route(f"{messages.PATH}/count_tokens", self.count_tokens, methods=["POST"]),
             Route("/v1/embeddings", self.embeddings, methods=["POST"]),
+            Route("/v1/feedback", self.feedback, methods=["POST"]),
             Route("/v1/models", self.models),
             Route("/v1/models/load", self.load, methods=["POST"]),
             Route("/v1/models/unload", self.unload, methods=["POST"]),
@@ -119,6 +122,20 @@ class Api:
                 counted = await model.intake.parse(body, size, messages.parse_counted)
                 [choice] = await model.intake.tokenize(counted, size)
         return JSONResponse({"input_tokens": len(choice.prompt)})
+
+    async def feedback(self, request: Request) -> Response:
+        """Mark an answer: ``right``, the ``scores`` that came with it, and perhaps its ``kind``."""
+        body, _ = await self._body(request)
+        body.check_names(("model", "right", "score", "scores", "kind"))
+        kind = body.read("kind", check_kind, ANSWERS)
+        try:
+            mark = parse_mark(body.without(("model", "kind")))
+        except ValueError as error:
+            raise RequestError(str(error)) from None
+        async with self._models.use(body) as model:
+            name = model.served.name
+        promise = await run_in_threadpool(_marked, name, kind, *mark)
+        return JSONResponse({"object": "feedback", "kind": kind} | promise.state.report())
 
     async def embeddings(self, request: Request) -> Response:
         message = "this server makes no embeddings: its model was trained to write, not to compare"
@@ -204,3 +221,9 @@ def page() -> str:
     text = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
     swatches = {name: (swatch.glyph, f"rgb{swatch.rgb}") for name, swatch in SWATCHES.items()}
     return text.replace("$swatches", json.dumps(swatches))
+
+
+def _marked(model: str, kind: str, right: bool, score: Any) -> Promise:
+    promise = Promise(model, kind)
+    promise.mark(right, score)
+    return promise

@@ -80,7 +80,7 @@ def test_a_threshold_separates_what_can_be_separated():
     ("score", "value", "threshold", "shown"),
     [
         ("mean_entropy", -3.04, -2.23, "mean entropy 3.04 bits, above 2.23"),
-        ("max_varentropy", -12.5, -9.0, "max varentropy 12.5 bits², above 9"),
+        ("mean_varentropy", -12.5, -9.0, "mean varentropy 12.5 bits², above 9"),
         ("mean_logprob", -1.25, -0.5, "mean log p -1.25 nats, below -0.5"),
         ("first_margin", 0.125, 0.25, "first margin 0.125, below 0.25"),
     ],

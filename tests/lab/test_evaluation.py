@@ -210,6 +210,25 @@ def test_mistakes_are_reported_before_the_model_is_loaded(options, names, capsys
     assert names in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "arms"),
+    [
+        (["--arm", "two: answers=2"], ["two", "greedy"]),
+        (["--sampler", "min_p", "--seeds", "2", "--vote", "2"], ["min_p", "greedy"]),
+        (["--arm", "two: answers=2", "--arm", 'plain: sampler="greedy"'], ["two", "plain"]),
+        (["--sampler", "min_p"], ["min_p"]),
+    ],
+)
+def test_what_is_chosen_among_several_answers_is_compared_with_greedy(
+    options, arms, tmp_path, tiny_folder
+):
+    file = tmp_path / "answers.jsonl"
+    run = ["eval", "--model", str(tiny_folder), "--limit", "1", "--task", "facts"]
+    assert cli.main([*run, "--max-tokens", "2", "--output", str(file), *options]) == 0
+    found = [record.question.arm for record in read_records(file)]
+    assert set(found) == set(arms)
+
+
 def test_an_arm_with_several_answers_costs_all_of_them(tiny_model, byte_tokenizer):
     several = named_arm(
         "several: answers=3; answers.selection='vote'; answers.posterior=1.0",

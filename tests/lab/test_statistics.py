@@ -74,6 +74,25 @@ def test_auroc_is_mann_whitneys_u_with_delongs_variance(answers):
     assert found.variance == pytest.approx(variance)
 
 
+def test_the_variance_of_a_difference_is_paired():
+    source = np.random.default_rng(3)
+    first, right = source.normal(size=200), source.random(200) < 0.6
+    other = first + 0.5 * source.normal(size=200)
+    strata = ["one"] * 120 + ["two"] * 80
+    gain = statistics.stratified_auroc(first, right, strata, other)
+    aurocs = [statistics.stratified_auroc(scores, right, strata) for scores in (first, other)]
+    assert gain.value == pytest.approx(aurocs[0].value - aurocs[1].value)
+    assert 0 < gain.variance < aurocs[0].variance + aurocs[1].variance
+    assert statistics.auroc(first, right, first)[:2] == (0, (0, 0))
+    pairs = [
+        (scores[right][:, None] > scores[~right]) + 0.5 * (scores[right][:, None] == scores[~right])
+        for scores in (first, other)
+    ]
+    rows = (pairs[0] - pairs[1]).mean(axis=1), (pairs[0] - pairs[1]).mean(axis=0)
+    variance = sum(np.var(values, ddof=1) / len(values) for values in rows)
+    assert statistics.auroc(first, right, other).variance == pytest.approx(variance)
+
+
 def test_auroc_within_strata_counts_no_pair_across_them():
     # Within each stratum the score says nothing; across them it says all.
     scores = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])

@@ -44,7 +44,9 @@ def test_a_completion_is_what_the_library_generates(client, expected):
     assert reply.json["usage"]["prompt_tokens"] == len(IDS)
     assert reply.json["model"] == "tiny"
     totals = reply.choice["entropix"]
-    assert totals["mean_entropy"] == pytest.approx(sum(s.entropy for s in steps) / 8, abs=1e-4)
+    assert totals["scores"]["mean_entropy"] == pytest.approx(
+        sum(s.entropy for s in steps) / 8, abs=1e-4
+    )
     assert sum(totals["strategies"].values()) == 8
     assert totals["seed"] == 1
 

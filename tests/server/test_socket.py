@@ -90,7 +90,7 @@ def test_openais_client_gets_what_it_knows(server):
         options = {"model": model.id, "messages": messages, "seed": 1, "max_completion_tokens": 9}
         whole = client.chat.completions.create(**options, logprobs=True, top_logprobs=2)
         assert len(whole.choices[0].logprobs.content) <= 9
-        assert whole.choices[0].entropix["mean_entropy"] > 0
+        assert whole.choices[0].entropix["scores"]["mean_entropy"] > 0
         stream = client.chat.completions.create(
             **options, stream=True, extra_body={"sampler": "greedy"}
         )

@@ -185,6 +185,11 @@ def samplers() -> str:
     return f"{', '.join(names)} or {last}"
 
 
+def add_number_of_answer(parser: argparse.ArgumentParser) -> None:
+    which = "of several answers in responses or a folder of them, the one to show (default: 1)"
+    parser.add_argument("--answer", type=positive, default=1, metavar="N", help=which)
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     which = "folder, .gguf file or hub id (default: the demo model, if downloaded)"

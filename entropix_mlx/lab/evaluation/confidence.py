@@ -38,6 +38,8 @@ from .statistics import (
 )
 
 COVERAGES = (0.5, 0.8)
+BASELINE = "mean_logprob"
+"""The score that others are compared with."""
 RISK = 0.2
 """The share of wrong answers that is allowed by default."""
 LEAST_GIVEN = 30
@@ -57,6 +59,8 @@ class Separation:
     pooled: Auroc
     within: Auroc
     """Of pairs within a level."""
+    gain: Auroc
+    """That, less that of `BASELINE` on the same answers."""
     curve: Curve
 
     @property
@@ -73,6 +77,8 @@ class Separation:
             "auroc_interval": self.pooled.interval,
             "auroc_within_levels": self.within.value,
             "auroc_within_levels_interval": self.within.interval,
+            "auroc_within_levels_gain": self.gain.value,
+            "auroc_within_levels_gain_interval": self.gain.interval,
             "area_under_risk_coverage": self.curve.area,
             "accuracy_at": {str(at): value for at, value in self.accuracy_at.items()},
         }
@@ -84,7 +90,16 @@ def separations(records: Sequence[AnswerRecord]) -> list[Separation]:
     for record in records:
         if record.tokens.logprob:
             by_arm[record.question.arm].append(record)
-    return [_separation(arm, name, answers) for arm, answers in by_arm.items() for name in SCORES]
+    return [
+        _separation(arm, name, answers)
+        for arm, answers in by_arm.items()
+        for name in known(answers)
+    ]
+
+
+def known(records: Sequence[AnswerRecord]) -> list[str]:
+    """Return the scores that all of some answers have."""
+    return [name for name, one in SCORES.items() if all(one.known(r.tokens) for r in records)]
 
 
 def grades(records: Sequence[AnswerRecord]) -> Bools:
@@ -95,8 +110,9 @@ def _separation(arm: str, name: str, records: Sequence[AnswerRecord]) -> Separat
     scores = _values(records, name)
     right, strata = grades(records), [level_name(record) for record in records]
     within = stratified_auroc(scores, right, strata)
+    gain = stratified_auroc(scores, right, strata, _values(records, BASELINE))
     curve = risk_coverage(scores, right)
-    return Separation(arm, name, len(records), auroc(scores, right), within, curve)
+    return Separation(arm, name, len(records), auroc(scores, right), within, gain, curve)
 
 
 def _values(records: Sequence[AnswerRecord], score: str) -> Floats:
@@ -123,7 +139,7 @@ def fit_threshold(
     if not records:
         raise EntropixError("no question of the half on which thresholds are set was answered")
     right = grades(records)
-    values = {name: _values(records, name) for name in ([score] if score else SCORES)}
+    values = {name: _values(records, name) for name in ([score] if score else known(records))}
     best = max(values, key=lambda name: auroc(values[name], right).value)
     if level is None:
         found = expected_threshold(values[best], right, risk)

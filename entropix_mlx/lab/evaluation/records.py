@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ... import limits, old_names
 from ...api.answers_file import Task
 from ...errors import PromptError
-from ...profiles.confidence import SCORED, AnswerMetrics
+from ...profiles.confidence import OPTIONAL, SCORED, AnswerMetrics
 from ...records import from_record
 from ...settings import Settings
 from ...step import Origin
@@ -78,7 +78,8 @@ class PlannedAnswer(Task):
         tokens = AnswerMetrics.of(answer.steps)
         rounded: dict[str, Any] = {
             name: [float(f"{value:.{_DIGITS}g}") for value in getattr(tokens, name)]
-            for name in SCORED
+            for name in (*SCORED, *OPTIONAL)
+            if name in SCORED or getattr(tokens, name)
         }
         return record | {"graded": graded, "tokens": rounded | {"first": tokens.first}}
 
@@ -133,6 +134,7 @@ def parse_record(line: dict[str, Any]) -> AnswerRecord:
     found = from_record(AnswerRecord, old_names.of_answer(line))
     grading.check_rule(found.question.rule, found.question.answers)
     lengths = {len(getattr(found.tokens, name)) for name in SCORED}
+    lengths |= {len(values) for name in OPTIONAL if (values := getattr(found.tokens, name))}
     if len(lengths) > 1 or not 0 <= found.tokens.first <= max(lengths):
         raise ValueError("tokens must have as many of each measurement, and first must be of one")
     return found

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...tables import Table
-from .confidence import COVERAGES, Separation, separations
+from .confidence import BASELINE, COVERAGES, Separation, separations
 from .records import AnswerRecord
 from .results import Pair, Results, summarize
 from .statistics import Interval
@@ -130,7 +130,8 @@ def _p_value(p: float) -> str:
 
 def _separation_tables(found: Sequence[Separation]) -> Iterable[Table]:
     coverages = [f"right at {100 * coverage:g} %" for coverage in COVERAGES]
-    header = ("score", "AUROC", "95 % (DeLong)", "within a level", "95 %", *coverages, "area")
+    header = ("score", "AUROC", "95 % (DeLong)", "within a level", "95 %",
+              f"− {BASELINE}", "95 %", *coverages, "area")  # fmt: skip
     note = "right at 50 %: accuracy of the surest half; area: under risk–coverage, less is better"
     for arm in dict.fromkeys(separation.arm for separation in found):
         own = [separation for separation in found if separation.arm == arm]
@@ -140,11 +141,15 @@ def _separation_tables(found: Sequence[Separation]) -> Iterable[Table]:
 
 def _separation_row(each: Separation) -> tuple[str, ...]:
     cells = []
-    for found in (each.pooled, each.within):
-        value = "–" if math.isnan(found.value) else f"{found.value:.3f}"
-        cells += [value, interval(found.interval, lambda bound: f"{bound:.3f}")]
+    for found, form in ((each.pooled, ".3f"), (each.within, ".3f"), (each.gain, "+.3f")):
+        value = "–" if math.isnan(found.value) else format(found.value, form)
+        cells += [value, interval(found.interval, _formatter(form))]
     cells += [percent(value) for value in each.accuracy_at.values()]
     return each.score, *cells, f"{each.curve.area:.3f}"
+
+
+def _formatter(form: str) -> Callable[[float], str]:
+    return lambda bound: format(bound, form)
 
 
 def _without_nan(value: Any) -> Any:

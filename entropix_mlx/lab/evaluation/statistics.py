@@ -95,34 +95,52 @@ class Auroc(NamedTuple):
     variance: float
 
 
-def auroc(scores: Floats, right: Bools) -> Auroc:
+def auroc(scores: Floats, right: Bools, less: Floats | None = None) -> Auroc:
     """Return the AUROC with DeLong's interval (Biometrics 44, 1988).
 
     The value is NaN where there are no right answers, or no wrong ones.
+
+    Args:
+        scores, right: of each answer.
+        less: another score of the same answers, whose AUROC is taken from it; the interval is that
+            of the paired difference.
     """
-    positive, negative = scores[right], scores[~right]
-    m, n = len(positive), len(negative)
+    m = int(right.sum())
+    n = len(right) - m
     if not m or not n:
         return _UNKNOWN
-    ranks, among_positive, among_negative = map(_midranks, (scores, positive, negative))
-    # Placements: the share of the other kind that each answer beats.
-    placed_positive = (ranks[right] - among_positive) / n
-    placed_negative = 1 - (ranks[~right] - among_negative) / m
+    placed_positive, placed_negative = _placements(scores, right)
+    if less is not None:
+        other_positive, other_negative = _placements(less, right)
+        placed_positive = placed_positive - other_positive
+        placed_negative = placed_negative - other_negative
     value = float(placed_positive.mean())
     variance = _variance(placed_positive) / m + _variance(placed_negative) / n
-    return _with_interval(value, variance)
+    return _with_interval(value, variance, -1.0 if less is not None else 0.0)
 
 
-def stratified_auroc(scores: Floats, right: Bools, strata: Sequence[Hashable]) -> Auroc:
+def _placements(scores: Floats, right: Bools) -> tuple[Floats, Floats]:
+    """Return the share of wrong answers that each right one beats, and of right ones that each
+    wrong one loses to."""
+    positive, negative = scores[right], scores[~right]
+    ranks, among_positive, among_negative = map(_midranks, (scores, positive, negative))
+    placed_positive = (ranks[right] - among_positive) / len(negative)
+    return placed_positive, 1 - (ranks[~right] - among_negative) / len(positive)
+
+
+def stratified_auroc(
+    scores: Floats, right: Bools, strata: Sequence[Hashable], less: Floats | None = None
+) -> Auroc:
     """Return the AUROC of pairs within a stratum: easy strata against hard ones do not count.
 
-    It is the mean of the strata's own, each weighted with its number of pairs.
+    It is the mean of the strata's own, each weighted with its number of pairs; `less` is as for
+    `auroc`.
     """
     value = variance = pairs = 0.0
     kinds = np.array([str(stratum) for stratum in strata])
     for stratum in np.unique(kinds):
         within = kinds == stratum
-        own = auroc(scores[within], right[within])
+        own = auroc(scores[within], right[within], None if less is None else less[within])
         if math.isnan(own.value):
             continue
         positives = int(right[within].sum())
@@ -130,7 +148,9 @@ def stratified_auroc(scores: Floats, right: Bools, strata: Sequence[Hashable]) -
         value += weight * own.value
         variance += weight * weight * own.variance
         pairs += weight
-    return _with_interval(value / pairs, variance / pairs**2) if pairs else _UNKNOWN
+    if not pairs:
+        return _UNKNOWN
+    return _with_interval(value / pairs, variance / pairs**2, -1.0 if less is not None else 0.0)
 
 
 class Curve(NamedTuple):
@@ -174,9 +194,9 @@ def _variance(values: Floats) -> float:
     return float(values.var(ddof=1)) if len(values) > 1 else 0.0
 
 
-def _with_interval(value: float, variance: float) -> Auroc:
+def _with_interval(value: float, variance: float, least: float) -> Auroc:
     half = Z * math.sqrt(variance)
-    return Auroc(value, Interval(max(0.0, value - half), min(1.0, value + half)), variance)
+    return Auroc(value, Interval(max(least, value - half), min(1.0, value + half)), variance)
 
 
 _UNKNOWN = Auroc(math.nan, Interval(math.nan, math.nan), math.nan)

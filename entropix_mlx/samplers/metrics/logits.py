@@ -120,14 +120,30 @@ class Moments(NamedTuple):
 
 def moments_by_index(weights: mx.array, gaps: mx.array, top: mx.array) -> Moments:
     """Return the moments, given the index `(…, 1)` of a most probable token."""
-    tail = mx.put_along_axis(weights, top, mx.array(0.0), axis=-1).sum(axis=-1, keepdims=True)
+    return _moments_of_rest(_rest(weights, top), weights, gaps)
+
+
+def _rest(weights: mx.array, top: mx.array) -> mx.array:
+    return mx.put_along_axis(weights, top, mx.array(0.0), axis=-1)
+
+
+def _moments_of_rest(rest: mx.array, weights: mx.array, gaps: mx.array) -> Moments:
+    tail = rest.sum(axis=-1, keepdims=True)
     return Moments.of(tail, (weights * gaps).sum(axis=-1, keepdims=True))
 
 
-def _moments_by_gap(weights: mx.array, gaps: mx.array, top: mx.array) -> Moments:
-    """Return the moments without that index: all sums at once, then all moments at once."""
-    below, of_gaps, ties = columns_of(summed_together(moment_terms, weights, gaps))
-    return Moments(*columns_of(selected(Moments.of(below + (ties - 1), of_gaps))))
+def _sums_by_index(weights: mx.array, gaps: mx.array, rest: mx.array) -> tuple[Moments, mx.array]:
+    return _moments_of_rest(rest, weights, gaps), gaps.sum(axis=-1, keepdims=True)
+
+
+def _sums_by_gap(weights: mx.array, gaps: mx.array, rest: mx.array) -> tuple[Moments, mx.array]:
+    """Return the same without an index: all sums at once, then all moments at once."""
+    below, of_gaps, ties, total = columns_of(summed_together(_logit_terms, weights, gaps))
+    return Moments(*columns_of(selected(Moments.of(below + (ties - 1), of_gaps)))), total
+
+
+def _logit_terms(weights: mx.array, gaps: mx.array) -> list[mx.array]:
+    return [*moment_terms(weights, gaps), gaps]
 
 
 def moment_terms(weights: mx.array, gaps: mx.array) -> list[mx.array]:
@@ -139,11 +155,13 @@ class LogitKernels(NamedTuple):
     """How several results are computed: `PLAIN` one by one, `FUSED` for `mx.compile`."""
 
     columns: Callable[[Sequence[mx.array]], mx.array]
-    moments: Callable[[mx.array, mx.array, mx.array], Moments]
+    sums: Callable[[mx.array, mx.array, mx.array], tuple[Moments, mx.array]]
+    """Takes the relative probabilities, the gaps, and the former with 0 for a most probable token,
+    and returns the moments and Σ gap."""
 
 
-PLAIN = LogitKernels(concatenated, moments_by_index)
-FUSED = LogitKernels(selected, _moments_by_gap)
+PLAIN = LogitKernels(concatenated, _sums_by_index)
+FUSED = LogitKernels(selected, _sums_by_gap)
 
 
 class Spread(NamedTuple):
@@ -153,6 +171,7 @@ class Spread(NamedTuple):
     varentropy: mx.array  # bits²
     margin: mx.array  # probability of the first minus that of the second
     top_surprise: mx.array  # −log2 of the highest probability, in bits
+    gap_sum: mx.array  # Σ gap, in bits
 
 
 def spread(
@@ -166,18 +185,26 @@ def spread(
     """
     weights = mx.power(0.5, gaps)
     top = ranked.tokens[..., :1] if ranked else gaps.argmin(axis=-1, keepdims=True)
-    moments = kernels.moments(weights, gaps, top)
+    rest = _rest(weights, top)
+    moments, gap_sum = kernels.sums(weights, gaps, rest)
     squares = (weights * mx.square(gaps - moments.mean_gap)).sum(axis=-1, keepdims=True)
     if ranked and ranked.tokens.shape[-1] > 1:
         second = mx.take_along_axis(weights, ranked.tokens[..., 1:2], axis=-1)
     else:
-        second = mx.put_along_axis(weights, top, mx.array(0.0), axis=-1).max(axis=-1, keepdims=True)
+        second = rest.max(axis=-1, keepdims=True)
     return Spread(
         entropy=moments.entropy,
         varentropy=squares / moments.total,
         margin=(1 - second) / moments.total,
         top_surprise=moments.top_surprise,
+        gap_sum=gap_sum,
     )
+
+
+def self_certainty(gap_sum: float, top_surprise: float, vocab: int) -> float:
+    """Return the KL divergence of a uniform distribution from the prediction, in nats:
+    Σ 1/n · ln (1/n ÷ p), where −log2 p is a gap plus the top surprise."""
+    return (gap_sum / vocab + top_surprise) * LN_2 - math.log(vocab)
 
 
 class Odds(NamedTuple):
@@ -200,6 +227,7 @@ class Measured(NamedTuple):
     gaps: mx.array  # `(batch, vocab)`
     top_surprise: mx.array  # `(batch, 1)`
     values: mx.array  # `(batch, 8)`: the metrics, in the order of `Metrics`
+    gap_sum: mx.array  # `(batch, 1)`, in bits
     ranked: Candidates | None = None  # the most probable tokens, if they were asked for
     changed: Odds | None = None  # what is drawn from, if not the distribution that was measured
     chance: mx.array | None = None  # `(batch or 1,)`: uniforms in [0, 1), if they are asked for
@@ -223,4 +251,4 @@ def measure_logits(
     ranked = most_probable(gaps, ranks) if ranks else None
     found = spread(gaps, ranked, kernels)
     values = kernels.columns([*found[:3], *columns_of(attention)])
-    return Measured(gaps, found.top_surprise, values, ranked)
+    return Measured(gaps, found.top_surprise, values, found.gap_sum, ranked)

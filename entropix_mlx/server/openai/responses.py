@@ -132,8 +132,7 @@ class Choice:
         return found | {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
-            "mean_entropy": summary.mean_entropy,
-            "mean_varentropy": summary.mean_varentropy,
+            "scores": summary.scores,
             "strategies": strategies,
             "insertions": summary.insertions,
             "forks": summary.forks,

@@ -1,0 +1,70 @@
+"""Scores of answers, against float64 NumPy from the logits of the whole text."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from entropix_mlx import stream_generate
+from entropix_mlx.engine.cached_text import CachedText
+from entropix_mlx.profiles.confidence import GROUP, LONG_GROUP, SCORES
+from entropix_mlx.summary import Summary
+
+PROMPT = [1, 2, 3, 4]
+LISTED = 5
+OFF = {"think": {"max_insertions": 0}, "branch": {"max_branches": 0}}
+"""Without interventions, the logits of the text are those of its positions."""
+
+
+def means_in_a_row(values, length):
+    length = min(length, len(values))
+    return np.convolve(values, np.ones(length) / length, mode="valid")
+
+
+def exact(logits, tokens, first):
+    """Return the scores by their definitions; `logits` are those before each token."""
+    z = logits.astype(np.float64)
+    logs = z - z.max(axis=-1, keepdims=True)
+    logs -= np.log(np.exp(logs).sum(axis=-1, keepdims=True))
+    p, vocab = np.exp(logs), z.shape[-1]
+    entropy = -(p * logs).sum(axis=-1) / np.log(2)
+    varentropy = (p * (-logs / np.log(2) - entropy[:, None]) ** 2).sum(axis=-1)
+    drawn = logs[np.arange(len(tokens)), tokens]
+    ordered = np.sort(p, axis=-1)[:, ::-1]
+    margin = ordered[:, 0] - ordered[:, 1]
+    confidence = -np.log(ordered[:, :LISTED]).mean(axis=-1)
+    return {
+        "mean_logprob": drawn.mean(),
+        "min_logprob": drawn.min(),
+        "perplexity": np.exp(-drawn.mean()),
+        "sequence_probability": np.exp(drawn.sum()),
+        "lowest_logprob": means_in_a_row(drawn, GROUP).min(),
+        "min_margin": margin.min(),
+        "first_margin": margin[first],
+        "mean_entropy": entropy.mean(),
+        "max_entropy": entropy.max(),
+        "first_entropy": entropy[first],
+        "mean_varentropy": varentropy.mean(),
+        "self_certainty": (np.log(1 / vocab) - logs).mean(axis=-1).mean(),
+        "lowest_group_confidence": means_in_a_row(confidence, GROUP).min(),
+        "lowest_long_group_confidence": means_in_a_row(confidence, LONG_GROUP).min(),
+    }
+
+
+@pytest.mark.parametrize("sampler", ["entropix", "greedy", "min_p"])
+def test_scores_are_as_defined(sampler, tiny_model, byte_tokenizer):
+    options = {"sampler": sampler, "max_tokens": 40, "seed": 3, "top_logprobs": LISTED}
+    steps = list(stream_generate(tiny_model, byte_tokenizer, PROMPT, changes=OFF, **options))
+    tokens = [step.token for step in steps]
+    text = CachedText(tiny_model.make_cache())
+    logits = np.array(tiny_model(mx.array([PROMPT + tokens[:-1]]), text.layers)[0][0])
+    summary = Summary.of(steps)
+    expected = exact(logits[len(PROMPT) - 1 :], tokens, summary.metrics.first)
+    assert expected.keys() == SCORES.keys() - {"attention_entropy"}
+    found = {name: summary.scores[name] for name in expected}
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_what_was_not_measured_has_no_score(tiny_model, byte_tokenizer):
+    steps = list(stream_generate(tiny_model, byte_tokenizer, PROMPT, max_tokens=4, seed=1))
+    assert "lowest_group_confidence" not in Summary.of(steps).scores
+    assert Summary().scores == {}

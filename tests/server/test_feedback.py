@@ -1,0 +1,38 @@
+"""`POST /v1/feedback`: the scores of an answer go back with what the user says of it."""
+
+import pytest
+
+from entropix_mlx.answer.promise import Promise
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+def test_an_answer_is_marked(client):
+    scores = client.complete().choice["entropix"]["scores"]
+    reply = client.post("/v1/feedback", json={"right": True, "scores": scores, "kind": "sums"})
+    assert (reply.status, reply.json["marks"], reply.json["kind"]) == (200, 1, "sums")
+    assert client.post("/v1/feedback", json={"right": False, "score": -2}).json["kind"] == "answers"
+    [mark] = Promise("tiny", "sums").state.marks
+    assert mark.score == -scores["max_entropy"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"right": "yes", "score": 1},
+        {"right": True},
+        {"right": True, "scores": {}},
+        {"right": True, "score": 1, "kind": "x" * 200},
+        {"right": True, "score": 1, "answer": "x"},
+        {"right": True, "scores": {"logprob": ["x"]}},
+        {"right": True, "score": 10**29},
+    ],
+)
+def test_a_mistake_is_refused(client, body):
+    reply = client.post("/v1/feedback", json=body)
+    assert reply.status == 400 or body.get("score") == 10**29
+    assert reply.status < 500
