@@ -14,6 +14,7 @@ from ..errors import EntropixError, SettingsError, brief
 from ..profiles.selection import AUTO
 from ..settings import BATCH
 from .shared import options, output, server_log
+from .shared.loading import load_model
 from .shared.output import INTERRUPTED
 
 HOST, PORT = "127.0.0.1", 8080
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..server.catalog import Loading, find_sources
     from ..server.metrics import ServerMetrics
     from ..server.middleware import Access, is_loopback
-    from ..server.models import Models
+    from ..server.models import Models, ModelSource
     from ..server.run_server import bind, make_listener
     from ..server.streaming import Monitor
 
@@ -106,7 +107,10 @@ def run(arguments: argparse.Namespace) -> int:
     model = options.model_options(arguments)
     extras = Extras(**model.extras)
     loading = Loading(extras, model.dequantize, arguments.allow_download)
-    sources = find_sources(model.model, arguments.models or (), loading)
+    if model.ranks is not None:
+        sources = [ModelSource(model.name, lambda _: load_model(model), stays=True)]
+    else:
+        sources = find_sources(model.model, arguments.models or (), loading)
     metrics = ServerMetrics()
     capacity = Capacity(
         arguments.batch,

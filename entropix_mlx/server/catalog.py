@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,7 +117,7 @@ def _source(found: _NamedModel, loading: Loading) -> ModelSource:
     return ModelSource(
         found.name,
         load=partial(_load, found, loading),
-        measure=partial(_measure, found),
+        measure=cache(partial(_measure, found)),
         prepare=partial(locate, found.model, offline=offline),
         identify=partial(_identify, found, loading),
         base=found.base,

@@ -55,6 +55,8 @@ class ModelSource:
     """Returns what tells its weights and caches from all others."""
     base: str | None = None
     """The model that it is an adapter of."""
+    stays: bool = False
+    """Whether it cannot leave memory, as where other machines hold a part of it."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,9 @@ class Models:
     async def unload(self, name: str | None) -> None:
         """Have a model leave memory as soon as nobody holds it."""
         entry = self.find(name)
+        if entry.source.stays:
+            message = f"{entry.source.name} is computed on several machines and stays in memory"
+            raise RequestError(message, "model", code="unsupported")
         async with self._order:
             await self._let_go(entry)
 
@@ -186,7 +191,8 @@ class Models:
         """Load the first model before anything is served; errors of loading are raised here."""
         entry = next(iter(self._entries.values()))
         entry.source.prepare()
-        _log.info("loading %s …", entry.source.name)
+        if not entry.source.stays:  # whose ranks say so
+            _log.info("loading %s …", entry.source.name)
         runner = self._batcher.load(lambda: entry.source.load(None), entry.source.identify).result()
         entry.loaded = self._loaded(entry, runner)
 

@@ -71,6 +71,12 @@ def test_models_are_loaded_and_let_go_by_request(several):
     assert client.chat(model="a").status == 200
 
 
+def test_a_model_that_other_machines_hold_stays(own_client):
+    client = own_client(sources=[ModelSource("a", lambda _: load(), stays=True)])
+    assert client.post("/v1/models/unload", json={"model": "a"}).error["code"] == "unsupported"
+    assert in_memory(client) == {"a"}
+
+
 def test_an_unknown_name_lists_the_known_ones(several):
     client = several(aliases={"gpt-4o-mini": "b"})
     for reply in (client.chat(model="gpt-4"), client.get("/v1/models/gpt-4")):
