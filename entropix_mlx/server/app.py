@@ -125,22 +125,17 @@ class Api:
 
     async def feedback(self, request: Request) -> Response:
         """Mark an answer: ``right``, the ``scores`` that came with it, and perhaps its ``kind``."""
-        self._check(request)
-        async with contextlib.AsyncExitStack() as held:
-            body = Body.parse(await self._intake.read(request, held))
-        body.check_names(("right", "score", "scores", "kind"))
+        body, _ = await self._body(request)
+        body.check_names(("right", "score", "scores", "kind", "model"))
+        model = self._models.find(body.read("model", check_text)).source.name
         kind = body.read("kind", check_kind, ANSWERS)
         try:
             mark = parse_mark(body.without(()))
         except ValueError as error:
             raise RequestError(str(error)) from None
-        promise = await run_in_threadpool(self._marked, kind, *mark)
-        return JSONResponse({"object": "feedback", "kind": kind} | promise.state.report())
-
-    def _marked(self, kind: str, right: bool, score: Any) -> Promise:
-        promise = Promise(self._server.served.name, kind)
-        promise.mark(right, score)
-        return promise
+        promise = await run_in_threadpool(_marked, model, kind, *mark)
+        known = {"object": "feedback", "model": model, "kind": kind}
+        return JSONResponse(known | promise.state.report())
 
     async def embeddings(self, request: Request) -> Response:
         message = "this server makes no embeddings: its model was trained to write, not to compare"
@@ -199,6 +194,12 @@ def make_app(server: Server) -> Guard:
     app = Starlette(routes=api.routes(), exception_handlers=handlers)
     app.router.redirect_slashes = False
     return Guard(app, server.access, server.metrics)
+
+
+def _marked(model: str, kind: str, right: bool, score: Any) -> Promise:
+    promise = Promise(model, kind)
+    promise.mark(right, score)
+    return promise
 
 
 async def _refusal(request: Request, error: EntropixError) -> Response:
