@@ -130,7 +130,7 @@ class Api:
         model = self._models.find(body.read("model", check_text)).source.name
         kind = body.read("kind", check_kind, ANSWERS)
         try:
-            mark = parse_mark(body.without(()))
+            mark = parse_mark(body.without(("model", "kind")))
         except ValueError as error:
             raise RequestError(str(error)) from None
         promise = await run_in_threadpool(_marked, model, kind, *mark)
@@ -227,3 +227,9 @@ def page() -> str:
     text = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
     swatches = {name: (swatch.glyph, f"rgb{swatch.rgb}") for name, swatch in SWATCHES.items()}
     return text.replace("$swatches", json.dumps(swatches))
+
+
+def _marked(model: str, kind: str, right: bool, score: Any) -> Promise:
+    promise = Promise(model, kind)
+    promise.mark(right, score)
+    return promise

@@ -27,7 +27,7 @@ def test_an_answer_is_marked(client):
         {"right": True},
         {"right": True, "scores": {}},
         {"right": True, "score": 1, "kind": "x" * 200},
-        {"right": True, "score": 1, "model": "x"},
+        {"right": True, "score": 1, "answer": "x"},
         {"right": True, "scores": {"logprob": ["x"]}},
         {"right": True, "score": 1, "more": 2},
     ],
