@@ -196,12 +196,6 @@ def make_app(server: Server) -> Guard:
     return Guard(app, server.access, server.metrics)
 
 
-def _marked(model: str, kind: str, right: bool, score: Any) -> Promise:
-    promise = Promise(model, kind)
-    promise.mark(right, score)
-    return promise
-
-
 async def _refusal(request: Request, error: EntropixError) -> Response:
     return error_response(as_request_error(error), request.url.path)
 
