@@ -6,7 +6,9 @@ A strategy has a glyph and a colour. A model's words are shown so that no termin
 from __future__ import annotations
 
 import json
+import math
 import re
+from html import escape
 from typing import Any, NamedTuple
 
 from .step import NOT_OF_THE_MODEL, Step, Strategy
@@ -35,6 +37,7 @@ _CONTROL = (
     | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)  # Unicode has no symbols for these
 )
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+MOST_BITS = 8.0  # an entropy that gets the full colour
 _RESET = "\x1b[0m"
 _UNDERLINE = "\x1b[4m"
 
@@ -62,6 +65,25 @@ def paint(text: str, strategy: Strategy, underline: bool = False) -> str:
     red, green, blue = SWATCHES[strategy].rgb
     line = _UNDERLINE if underline else ""
     return f"\x1b[38;2;{red};{green};{blue}m{line}{text}{_RESET}"
+
+
+def step_as_html(step: Step) -> str:
+    """Return a step's text for a page without a style sheet: its colour is that of its strategy,
+    stronger where entropy is higher; numbers and alternatives appear under the pointer."""
+    best = "".join(
+        f"\n{math.exp(min(other.logprob, 0)):6.1%}  {other.text!r}" for other in step.top_logprobs
+    )
+    about = (
+        f"{step.strategy}: p {math.exp(min(step.logprob, 0)):.1%}, H {step.entropy:.2f} bits,"
+        f" V {step.varentropy:.2f} bits²{best}"
+    )
+    colour = "rgba({}, {}, {}, {:.2f})".format(
+        *SWATCHES[step.strategy].rgb, min(1.0, 0.15 + step.entropy / MOST_BITS)
+    )
+    text, title = (
+        escape(printable(said).encode("utf-8", "replace").decode()) for said in (step.text, about)
+    )
+    return f'<span title="{title}" style="background: {colour}">{text}</span>'
 
 
 def paint_step(step: Step) -> str:

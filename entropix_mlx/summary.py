@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from .constraints.fields import Field, fields_of
+from .palette import step_as_html
 from .profiles.confidence import AnswerMetrics, scores_of
 from .step import LOOP, NOT_OF_THE_MODEL, Origin, Step, Strategy
 from .tables import Table
@@ -37,7 +38,7 @@ class Summary:
         self.strategies: Counter[Strategy] = Counter()
         self.finish_reason: str | None = None
         self.stopped: str | None = None  # as in `Step`
-        self._pieces: list[str] = []
+        self._steps: list[Step] = []
         self._first_time = 0.0
         # The tokens of a fork's winner come at once, and so do accepted proposals. If an answer
         # begins with either, its speed is counted from after them.
@@ -46,7 +47,6 @@ class Summary:
         self._in_first_fork = False
         self._in_first_run = False
         self._last_time = 0.0
-        self._own: list[Step] = []
 
     @classmethod
     def of(cls, steps: Iterable[Step], prompt_tokens: int = 0) -> Summary:
@@ -71,9 +71,7 @@ class Summary:
             self.choices += step.origin is Origin.CHOSEN
         self.strategies[step.strategy] += 1
         self.finish_reason, self.stopped = step.finish_reason, step.stopped
-        self._pieces.append(step.text)
-        if step.origin not in NOT_OF_THE_MODEL:
-            self._own.append(step)
+        self._steps.append(step)
 
     def _clock(self, step: Step) -> None:
         first = not self.completion_tokens
@@ -89,8 +87,12 @@ class Summary:
         self._last_time = step.time
 
     @property
+    def _own(self) -> list[Step]:
+        return [step for step in self._steps if step.origin not in NOT_OF_THE_MODEL]
+
+    @property
     def text(self) -> str:
-        return "".join(self._pieces)
+        return "".join(step.text for step in self._steps)
 
     @property
     def tokens_per_second(self) -> float:
@@ -154,8 +156,8 @@ class Summary:
     @property
     def confidence(self) -> float:
         """The geometric mean of the probabilities of the model's own tokens; 0 without any."""
-        total = math.fsum(step.logprob for step in self._own)
-        return math.exp(total / len(self._own)) if self._own else 0.0
+        mean = self.scores.get("mean_logprob")
+        return 0.0 if mean is None else math.exp(mean)
 
     @property
     def strains(self) -> list[float]:
@@ -166,6 +168,13 @@ class Summary:
     def fields(self) -> list[Field]:
         """Those of a complete JSON answer that a constraint was put on; none otherwise."""
         return fields_of(self._own) if self.finish_reason == "stop" else []
+
+    def _repr_html_(self) -> str:
+        """Return the answer for a notebook: its tokens in colour, and its scores."""
+        answer = "".join(map(step_as_html, self._steps))
+        scores = ", ".join(f"{name} {value:.3g}" for name, value in self.scores.items())
+        wrapped = f'<div style="white-space: pre-wrap">{answer}</div>'
+        return f"{wrapped}<small>{self.completion_tokens} tokens; {scores}</small>"
 
     def to_dict(self) -> dict[str, Any]:
         totals: dict[str, Any] = {

@@ -126,16 +126,16 @@ class Api:
     async def feedback(self, request: Request) -> Response:
         """Mark an answer: ``right``, the ``scores`` that came with it, and perhaps its ``kind``."""
         body, _ = await self._body(request)
-        body.check_names(("model", "right", "score", "scores", "kind"))
+        body.check_names(("right", "score", "scores", "kind", "model"))
+        model = self._models.find(body.read("model", check_text)).source.name
         kind = body.read("kind", check_kind, ANSWERS)
         try:
             mark = parse_mark(body.without(("model", "kind")))
         except ValueError as error:
             raise RequestError(str(error)) from None
-        async with self._models.use(body) as model:
-            name = model.served.name
-        promise = await run_in_threadpool(_marked, name, kind, *mark)
-        return JSONResponse({"object": "feedback", "kind": kind} | promise.state.report())
+        promise = await run_in_threadpool(_marked, model, kind, *mark)
+        known = {"object": "feedback", "model": model, "kind": kind}
+        return JSONResponse(known | promise.state.report())
 
     async def embeddings(self, request: Request) -> Response:
         message = "this server makes no embeddings: its model was trained to write, not to compare"

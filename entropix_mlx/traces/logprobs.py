@@ -21,7 +21,7 @@ from typing import Any
 
 from .. import limits
 from ..errors import TraceError
-from ..files import reading
+from ..files import expanded, reading
 from ..profiles.profile import Profile
 from ..records import from_record, parse_json
 from ..step import OF_ATTENTION, Alternative, Metrics, Step, Strategy
@@ -66,7 +66,7 @@ def read_answer(path: str | Path, number: int = 1) -> Trace:
     Raises:
         TraceError: it cannot be read, holds something else, or not so many answers.
     """
-    found = next(islice(_answers(Path(path)), number - 1, None), None)
+    found = next(islice(_answers(expanded(path, TraceError)), number - 1, None), None)
     if found is None:
         raise TraceError(
             f"{path} has no answer number {number} with logprobs: ask for them with logprobs=true"
@@ -76,9 +76,9 @@ def read_answer(path: str | Path, number: int = 1) -> Trace:
 
 
 def _answers(path: Path) -> Iterator[Trace]:
-    if path.is_dir():
-        with reading(path, TraceError):
-            files = sorted(islice(path.iterdir(), limits.FOLDER_ENTRIES))
+    with reading(path, TraceError):
+        files = sorted(islice(path.iterdir(), limits.FOLDER_ENTRIES)) if path.is_dir() else None
+    if files is not None:
         for file in (file for file in files if file.suffix in (".json", ".jsonl")):
             yield from _answers(file)
     elif _is_other(path):

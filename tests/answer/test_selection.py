@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -49,6 +50,20 @@ def race(rule, answers, count=None, until=math.inf):
 
 def score(steps):
     return score_of(SCORE, AnswerMetrics.of(steps))
+
+
+@given(some.lists(some.sampled_from("789"), min_size=2, max_size=8))
+def test_scores_of_several_answers_are_of_groups_that_say_the_same(said):
+    selection = race(CERTAIN, [steps_of([-1.0], text) for text in said])
+    complete = [candidate.text for candidate in selection.complete]
+    shares = np.array(list(Counter(complete).values())) / len(complete)
+    if len(complete) > 1:
+        assert selection.scores["semantic_entropy"] == pytest.approx(
+            -(shares * np.log(shares)).sum()
+        )
+        assert selection.scores["agreement"] == pytest.approx(shares.max())
+    else:
+        assert selection.scores == {}
 
 
 @given(RACES)

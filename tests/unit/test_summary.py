@@ -45,3 +45,13 @@ def test_an_answer_is_unsure_by_the_margin_of_its_first_word(threshold, unsure):
     rule = {"score": "first_margin", "threshold": threshold, "risk": 0.2, "n": 10}
     verdict = Profile.load().replace({"abstain": rule}).abstain.verdict(AnswerMetrics.of(steps))
     assert (verdict.value, verdict.unsure) == (0.2, unsure)
+
+
+def test_a_notebook_shows_the_tokens_and_runs_nothing():
+    steps = [make_step(0, "<script>&"), make_step(1, "\x1b\ud800 fine")]
+    page = Summary.of(steps)._repr_html_()
+    page.encode("utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "max_entropy" in page
+    assert page.count("title=") == 2
