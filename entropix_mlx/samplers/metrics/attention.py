@@ -18,7 +18,7 @@ import numpy as np
 
 from ...models.llama.attention import AttentionQueries, Masked, RowScores
 from .fused import columns_of, concatenated, selected, summed_together
-from .logits import Moments, moment_terms, moments_by_index, to_gaps
+from .logits import Moments, moment_terms, to_gaps
 
 LAYER_SCORES = 2**17
 """Scores of layers that are measured together: several arrays of that size are in memory then."""
@@ -47,9 +47,11 @@ def _plain_over_keys(scores: mx.array) -> tuple[mx.array, list[mx.array]]:
     scores = scores.astype(mx.float32)
     gaps = to_gaps(scores)
     weights = mx.power(0.5, gaps)
-    moments = moments_by_index(weights, gaps, gaps.argmin(axis=-1, keepdims=True))
+    total = weights.sum(axis=-1, keepdims=True)
+    probabilities = weights / total
+    entropy = mx.log2(total) + (probabilities * gaps).sum(axis=-1, keepdims=True)
     magnitude = mx.abs(scores).sum(axis=-1, keepdims=True)
-    return weights / moments.total, [moments.entropy, magnitude]
+    return probabilities, [entropy, magnitude]
 
 
 def _plain_over_heads(

@@ -118,11 +118,6 @@ class Moments(NamedTuple):
         return cls(total, mx.log1p(tail) * LOG2_E, gaps / total)
 
 
-def moments_by_index(weights: mx.array, gaps: mx.array, top: mx.array) -> Moments:
-    """Return the moments, given the index `(…, 1)` of a most probable token."""
-    return _moments_of_rest(_rest(weights, top), weights, gaps)
-
-
 def _rest(weights: mx.array, top: mx.array) -> mx.array:
     return mx.put_along_axis(weights, top, mx.array(0.0), axis=-1)
 
