@@ -15,6 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
 from textual.widgets import TextArea
 
+from entropix_mlx.answer.promise import Promise
 from entropix_mlx.backends.base import Backend
 from entropix_mlx.backends.events import AnswerEnded, ConversationChanged, UserMessage
 from entropix_mlx.chat.attachments import with_files
@@ -23,7 +24,8 @@ from entropix_mlx.chat.slash import COMMANDS, parse
 from entropix_mlx.chat.store import Store
 from entropix_mlx.configuration import OPTIONS, Configuration
 from entropix_mlx.constraints.fields import fields_of
-from entropix_mlx.errors import SessionError
+from entropix_mlx.errors import EntropixError, SessionError
+from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.profiles.profile import Profile
 
 from .backend_link import BackendLink, BackendReported
@@ -108,6 +110,11 @@ class ChatApp(WorkspaceApp):
             tooltip="Fields: how sure each value of a JSON answer is, and its alternatives",
         ),
         Binding(
+            "plus,equals_sign", "mark(True)", "Mark right", id="chat.right", key_display="+ -",
+            show=False, tooltip="Mark the answer as right or wrong: what is called unsure follows",
+        ),
+        Binding("minus", "mark(False)", "Mark wrong", id="chat.wrong", show=False),
+        Binding(
             "ctrl+n", "new", "New", id="chat.new", show=False,
             tooltip="New chat: start another; this one stays in the list",
         ),
@@ -166,6 +173,7 @@ class ChatApp(WorkspaceApp):
         self.status.sampler, self.status.model = backend.settings.sampler, backend.model
         self._settings = backend.settings
         self._ask = backend.ask
+        self._marked: set[tuple[str, int, int]] = set()
         self.backend = backend
         self.link = BackendLink(self, backend, self.workspace, self.composer)
         self.files = ChatFiles(self, self.workspace, self.link, store)
@@ -250,6 +258,7 @@ class ChatApp(WorkspaceApp):
             "transcript.leave": True,
             "transcript.fork": pointed and self.workspace.inspector.chosen and loaded,
             "transcript.previous": answers > 1,
+            "chat.right": bool(self.workspace.transcript.steps),
             "chat.answers": answers > 1,
             "app.tree": asked,
             "chat.fields": is_structured(self.workspace.transcript.steps),
@@ -415,6 +424,25 @@ class ChatApp(WorkspaceApp):
     def _take_answer(self, answer: int, turn: int) -> None:
         self.link.interrupt()
         self.link.submit(lambda session, _: session.select(answer, turn))
+
+    def action_mark(self, right: bool) -> None:
+        """Learn from the user whether an answer is right; each is marked once."""
+        steps = self.workspace.transcript.steps
+        if not steps or self.status.state.busy:
+            return
+        answer = (self.workspace.conversation.id, self._turn, self._turns[self._turn].selected)
+        if answer in self._marked:
+            self.notify("this answer is marked already")
+            return
+        try:
+            promise = Promise(self.status.model)
+            promise.mark(right, AnswerMetrics.of(steps))
+        except EntropixError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self._marked.add(answer)
+        count = promise.state.total
+        self.notify(f"marked {'right' if right else 'wrong'}; {count} marks (entropix promise)")
 
     def action_answers(self) -> None:
         if not self._turns or not self._turns[self._turn].answers:

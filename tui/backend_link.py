@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from textual.app import App
 from textual.message import Message
 
+from entropix_mlx.answer.promise import Promise
 from entropix_mlx.backends import events
 from entropix_mlx.backends.base import Action, Backend, BackendThread
 from entropix_mlx.backends.events import CancelToken, Event, ForkGrew, Prefilled, UserMessage
 from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.profiles.confidence import ADVICE, AnswerMetrics
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step
@@ -262,7 +264,13 @@ class BackendLink:
     def _warn_if_unsure(self) -> None:
         """Say that the answer is below its profile's threshold, and what can be done."""
         answer = self._workspace.conversation.last.answer
-        verdict = self._workspace.profile.abstain.verdict(AnswerMetrics.of(answer.steps))
+        try:
+            promise = Promise(self._status.model)
+        except ConfigurationError as error:
+            self._app.notify(str(error), severity="error", markup=False)
+            return
+        rule = promise if promise.state.marks else self._workspace.profile.abstain
+        verdict = rule.verdict(AnswerMetrics.of(answer.steps))
         if verdict is not None and verdict.unsure:
             self._app.notify(f"{verdict.reason}; {ADVICE}", title="unsure", severity="warning")
 

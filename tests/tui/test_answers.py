@@ -7,6 +7,7 @@ from textual.color import Color
 from textual.widgets import OptionList, Static, Tree
 
 from entropix_mlx import Settings
+from entropix_mlx.answer.promise import Promise, promises_file
 from entropix_mlx.chat.conversation import Reply, Turn
 from entropix_mlx.constraints.constraint import Constraint
 from entropix_mlx.tui.screens.answers import AnswerList, FieldList
@@ -183,3 +184,25 @@ async def test_the_status_says_what_the_confidence_rests_on_until_the_next_quest
         app.link.configure(Settings(max_tokens=6, seed=1), ask=False)
         await ask(pilot, "and?")
         assert not app.status.basis
+
+
+async def test_marks_move_what_is_called_unsure(make_chat):
+    app = make_chat()
+    async with running(app) as pilot:
+        await ask(pilot, "hi")
+        await pilot.press("tab", "plus", "minus")
+        promise = Promise(app.status.model)
+        assert [mark.right for mark in promise.state.marks] == [True], "each is marked once"
+        await ask(pilot, "hello")
+        await pilot.press("tab", "minus")
+        assert [mark.right for mark in Promise(app.status.model).state.marks] == [True, False]
+
+
+async def test_a_promise_that_cannot_be_read_is_no_end_of_the_chat(make_chat):
+    promises_file().parent.mkdir(parents=True, exist_ok=True)
+    promises_file().write_text("{")
+    app = make_chat()
+    async with running(app) as pilot:
+        await ask(pilot, "hi")
+        await pilot.press("tab", "plus")
+        assert [note.severity for note in app._notifications] == ["error", "error"]
