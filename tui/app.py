@@ -59,7 +59,7 @@ DIALOGS = (
     "fields",
 )
 """Actions whose keys have priority, and are off while a dialog is open."""
-OF_THE_CHAT = (*DIALOGS, "tune", "duel", "new", "regenerate")
+OF_THE_CHAT = (*DIALOGS, "tune", "duel", "new", "regenerate", "mark")
 """Actions whose keys are off while a duel covers the chat."""
 
 
