@@ -20,8 +20,8 @@ from ..answer.selection import SCORE
 from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import PromptError
 from ..extraction.documents import Document
+from ..extraction.rows import write_thresholds
 from ..extraction.task import Extraction, read_examples
-from ..extraction.thresholds import write_thresholds
 from ..lab.calibration.fields import FieldThreshold, fit_fields, rows_needed
 from ..lab.evaluation.arms import FORMS, PLAIN, Arm, answers, plan
 from ..lab.evaluation.confidence import RISK, Abstention, fit_threshold
