@@ -32,7 +32,7 @@ from ..lab.evaluation.report import interval, percent
 from ..lab.evaluation.tasks import problems_of
 from ..models.config import fingerprint
 from ..profiles.confidence import SCORES
-from ..profiles.selection import profile_for, user_folder
+from ..profiles.profile import profile_for, user_folder
 from ..profiles.writing import prepare, write_profile
 from ..settings import BATCH, Settings
 from ..tables import Table
