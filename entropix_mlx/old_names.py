@@ -33,6 +33,7 @@ QUESTION = {"rung": "level"}
 """Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
 KEYS = {
     "transcript.thoughts": "transcript.reasoning",
+    "chat.save": "app.save",
     "transcript.pageup": "app.pageup",
     "transcript.pagedown": "app.pagedown",
 }

@@ -119,10 +119,6 @@ class ChatApp(WorkspaceApp):
             tooltip="New chat: start another; this one stays in the list",
         ),
         Binding(
-            "ctrl+s", "save", "Save", id="chat.save", show=False, priority=True,
-            tooltip="Save: chat, Markdown or trace",
-        ),
-        Binding(
             "ctrl+o", "open", "Open", id="chat.open", show=False, priority=True,
             tooltip="Open: a saved chat",
         ),

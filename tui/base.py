@@ -69,6 +69,10 @@ class WorkspaceApp(App[None]):
             "ctrl+p", "command_palette", "List commands", id="app.palette", show=False,
             priority=True, tooltip="All commands, themes",
         ),
+        Binding(
+            "ctrl+s", "save", "Save or share", id="app.save", priority=True,
+            tooltip="Save or share: chat, Markdown, trace, report or picture",
+        ),
         Binding("ctrl+q", "quit", "Quit", id="app.quit", show=False, priority=True, tooltip="Quit"),
     ]  # fmt: skip
 
@@ -103,6 +107,7 @@ class WorkspaceApp(App[None]):
         "chat.edit",
         "transcript.copy",
         "app.markdown",
+        "app.save",
         "app.quit",
     )
     """The ids of the bindings that the last line names, the most important first."""
@@ -209,6 +214,7 @@ class WorkspaceApp(App[None]):
             "transcript.reasoning": reasoned,
             "transcript.copy": answered,
             "app.markdown": answered,
+            "app.save": answered,
         } | dict.fromkeys(asking, False)
 
     @property

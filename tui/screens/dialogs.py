@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable, Mapping
 from typing import ClassVar, TypeVar
 
 from textual import events
@@ -75,6 +77,58 @@ class TextDialog(Dialog[str]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)
+
+
+class SaveDialog(TextDialog):
+    """Asks for the path of a file, and what shall be in it, which its suffix says."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "kind(-1)", "Other kind", show=False),
+        Binding("down", "kind(1)", "Other kind", show=False),
+    ]
+
+    def __init__(self, kinds: Mapping[str, str], free_name: Callable[[str], str]) -> None:
+        """Offer kinds of files.
+
+        Args:
+            kinds: what is in them, by suffix.
+            free_name: returns a name that no file has yet, with a suffix.
+        """
+        self._kinds, self._free_name = kinds, free_name
+        self._suffixes = list(kinds)
+        self._proposed = free_name(self._suffixes[0])
+        super().__init__("Save or share: ↑ ↓ choose what, Enter saves", self._proposed)
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Label(self._title)
+            yield Input(self._text)
+            kinds = OptionList(*(f"{suffix:7}{what}" for suffix, what in self._kinds.items()))
+            kinds.can_focus = False
+            yield kinds
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        suffix = os.path.splitext(event.value)[1]
+        known = suffix in self._suffixes
+        number = self._suffixes.index(suffix) if known else None
+        self.query_one(OptionList).highlighted = number
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self._choose(event.option_index)
+        self.dismiss(self.query_one(Input).value)
+
+    def action_kind(self, by: int) -> None:
+        number = self.query_one(OptionList).highlighted
+        first = 0 if by > 0 else -1
+        self._choose(first if number is None else (number + by) % len(self._suffixes))
+
+    def _choose(self, number: int) -> None:
+        """Change the suffix of the path; what was proposed becomes another free name."""
+        field, suffix = self.query_one(Input), self._suffixes[number]
+        if field.value == self._proposed:
+            field.value = self._proposed = self._free_name(suffix)
+        else:
+            field.value = os.path.splitext(field.value)[0] + suffix
 
 
 class LongTextDialog(TextDialog):
