@@ -89,6 +89,7 @@ class WorkspaceApp(App[None]):
         "transcript.fork",
         "transcript.next_mark",
         "transcript.distribution",
+        "transcript.attention",
         "transcript.previous",
         "app.help",
         "app.palette",
@@ -203,6 +204,7 @@ class WorkspaceApp(App[None]):
             "transcript.fork",
             "transcript.previous",
             "transcript.distribution",
+            "transcript.attention",
         )
         return {
             "app.escape": pointed,
@@ -287,6 +289,9 @@ class WorkspaceApp(App[None]):
         """
         self.bell()
         self.panic(Traceback(width=None))
+
+    def action_turn_attention(self, layer: int, head: int) -> None:
+        self.workspace.turn_attention(layer, head)
 
     def action_help(self) -> None:
         groups = {heading: self.own_keys(keys) for heading, keys in self.key_groups.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,7 +34,6 @@ KINDS = {
     ".png": "the answer as a picture, 1200×630",
     ".svg": "the same picture, as text that scales",
 }
-MOST_NAMES = 1000
 SAVE_SECONDS = 15
 """How often a running answer is saved; one that ended is saved at once."""
 
@@ -91,7 +91,7 @@ class Exports:
 
     async def ask_where_to_save(self) -> None:
         if self._workspace.asked_anything():
-            await self._ask_path(SaveDialog(KINDS, _free_name), self.save)
+            await self._ask_path(SaveDialog(_free_name(), KINDS), self.save)
 
     def save(self, path: str) -> None:
         """Save under a path that the user typed; ask before that replaces a file."""
@@ -145,11 +145,10 @@ class Exports:
         """Return the answer with the cursor, or else the last one."""
         workspace, status = self._workspace, self._workspace.status
         turns = workspace.conversation.turns
-        turn = min(workspace.transcript.turn, len(turns) - 1)
-        if turn < 0 or not turns[turn].answers:
+        turn = min(workspace.transcript.turn, len(turns) - 1) % len(turns)
+        if not turns[turn].answers:
             raise SessionError("there is no answer yet: wait for its first token")
-        answer = turns[turn].answer
-        last = turn == len(turns) - 1
+        answer, last = turns[turn].answer, turn == len(turns) - 1
         header = self.header or Header(
             model=status.model,
             sampler=status.sampler,
@@ -225,8 +224,8 @@ class ChatFiles(Exports):
         self._link.submit(resume)
 
 
-def _free_name(suffix: str) -> str:
-    """Return a name that no file has here: chat.json, chat-2.json, …"""
-    numbers = ("", *(f"-{number}" for number in range(2, MOST_NAMES)))
-    names = (f"chat{number}{suffix}" for number in numbers)
-    return next((name for name in names if not Path(name).exists()), f"chat{suffix}")
+def _free_name() -> str:
+    """Return a name that no file of any kind has here: chat.json, chat-2.json, …"""
+    names = itertools.chain(["chat"], (f"chat-{number}" for number in itertools.count(2)))
+    free = (name for name in names if not any(Path(name + suffix).exists() for suffix in KINDS))
+    return f"{next(free)}.json"

@@ -69,6 +69,12 @@ GRADES = (
 )
 """From a probability on: the sign that stands before it, and its colour, which `ReadableColours`
 knows."""
+MOST_LOOKED_AT = 3
+LOOKED_AT = Style(bold=True, underline=True)
+"""The tokens that got most of a token's attention."""
+SHADES = (0.1, 0.25, 0.5)
+"""Shares of the largest attention from which on the shade of a token is darker."""
+_SHADE = SWATCHES[Strategy.ADAPTIVE].rgb
 CONTRAST = 4.5
 """The contrast that WCAG 2 asks for text (level AA)."""
 STEPS = 20
@@ -103,6 +109,24 @@ def token_style(step: Step, strategy: Strategy, colouring: Colouring) -> Style:
 def tinted(strategy: Strategy) -> Style:
     """Return the background of a strategy's region: a little of its colour, if it is a rare one."""
     return _TINTS.get(strategy, Style())
+
+
+def looked_at(shares: Sequence[float]) -> list[Style]:
+    """Return how tokens look by their shares of attention; the three largest also without colour.
+
+    The first token is left plain: models give it what they have no use for.
+    """
+    largest = sorted(range(1, len(shares)), key=lambda index: -shares[index])[:MOST_LOOKED_AT]
+    most = max((shares[index] for index in largest), default=0.0) or 1.0
+    levels = [
+        sum(share > most * least for least in SHADES) if n else 0 for n, share in enumerate(shares)
+    ]
+    return [
+        Style(background=Color(*_SHADE, a=0.15 * level)) + (LOOKED_AT if n in largest else Style())
+        if level
+        else Style()
+        for n, level in enumerate(levels)
+    ]
 
 
 def faded(strategy: Strategy, share: float) -> Style:

@@ -92,7 +92,7 @@ class ViewerApp(WorkspaceApp):
     def action_fork(self) -> None:
         self.notify("a trace has no model to continue with", severity="warning")
 
-    action_distribution = action_fork
+    action_distribution = action_attention = action_fork
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable the key that opens a dialog while another one is open."""

@@ -9,7 +9,7 @@ space that fits, a longer word wherever the line ends, and what has no room is c
 from __future__ import annotations
 
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import import_module
@@ -52,9 +52,11 @@ _ATTRIBUTES = {
 }
 """How tokens differ without a colour, as in the terminal UI."""
 _JOINER, _WIDENS = "\N{ZERO WIDTH JOINER}", "\N{VARIATION SELECTOR-16}"
+_MOST_JOINED = 32
+"""Characters that may be put upon one another; what a hostile text has more is left out."""
 _HIDDEN = ("Cc", "Cs", "Zl", "Zp")
-_DIRECTIONS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_NO_XML = frozenset("\ufffe\uffff")
+_REMOVED = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff")
+"""Characters that turn the direction of writing, and two that XML cannot hold."""
 
 
 class Sign(NamedTuple):
@@ -109,8 +111,9 @@ def signs(parts: Iterable[tuple[str, str]]) -> Iterator[Sign]:
     for char, kind in _visible(parts):
         width = _cells(char)
         if held is not None and (joined or width == 0) and "\n" not in (held.text, char):
-            cells = 2 if char == _WIDENS else held.cells
-            held = held._replace(text=held.text + char, cells=cells)
+            if len(held.text) < _MOST_JOINED:
+                cells = 2 if char == _WIDENS else held.cells
+                held = held._replace(text=held.text + char, cells=cells)
         else:
             if held is not None:
                 yield held
@@ -133,14 +136,17 @@ def wrapped(text: Iterable[Sign], cells: int) -> Iterator[list[Sign]]:
 
 def _broken(text: Iterable[Sign], cells: int) -> Iterator[list[Sign]]:
     line: list[Sign] = []
+    width = 0
     for sign in text:
         line.append(sign)
-        if _width(line) > cells:
+        width += sign.cells
+        if width > cells:
             indent = next((n for n, sign in enumerate(line) if sign.text != " "), 0)
             spaces = (n for n in range(len(line) - 1, indent, -1) if line[n].text == " ")
             at = next(spaces, None)
             yield line[: len(line) - 1 if at is None else at]
             line = line[-1:] if at is None else line[at + 1 :]
+            width = _width(line)
     if line:
         yield line
 
@@ -152,7 +158,7 @@ def _width(line: Iterable[Sign]) -> int:
 def _visible(parts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for text, kind in parts:
         for char in text.replace("\r\n", "\n").replace("\t", "    "):
-            hidden = unicodedata.category(char) in _HIDDEN or char in _DIRECTIONS | _NO_XML
+            hidden = unicodedata.category(char) in _HIDDEN or char in _REMOVED
             if char == "\n" or not hidden:
                 yield char, "" if char == " " else kind  # no line below a space
 
@@ -259,9 +265,8 @@ def _timeline(steps: Sequence[Step], marks: Mapping[int, Strategy]) -> str:
 
 def _legend(steps: Sequence[Step]) -> str:
     """Draw the strategies of the answer with their shares, the most frequent first."""
-    counts = Summary.of(steps).strategies
     line: list[Sign] = []
-    for strategy, count in counts.most_common():
+    for strategy, count in Counter(step.strategy for step in steps).most_common():
         share = f"{SWATCHES[strategy].glyph} {strategy} {count / len(steps):.0%}"
         named = [*signs([(share, f"{strategy} plain"), ("   ", "")])]
         if len(line) + len(named) <= _INNER / (_SMALL * _CELL):

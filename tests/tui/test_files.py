@@ -269,8 +269,8 @@ async def test_a_picture_takes_three_actions(tmp_path, monkeypatch):
         await pilot.press("ctrl+s")
         await until(pilot, lambda: isinstance(app.screen, SaveDialog))
         await pilot.click(OptionList, offset=(2, 2))
-        await until(pilot, lambda: "saved chat.jsonl" in notices(app))
-        trace = read_trace(tmp_path / "chat.jsonl")
+        await until(pilot, lambda: "saved chat-2.jsonl" in notices(app))
+        trace = read_trace(tmp_path / "chat-2.jsonl")
         assert trace.header == make_trace().header
         shown = app.workspace.last_steps
         assert [step.token for step in trace.steps] == [step.token for step in shown]

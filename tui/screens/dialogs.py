@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
 from textual import events
@@ -87,17 +87,10 @@ class SaveDialog(TextDialog):
         Binding("down", "kind(1)", "Other kind", show=False),
     ]
 
-    def __init__(self, kinds: Mapping[str, str], free_name: Callable[[str], str]) -> None:
-        """Offer kinds of files.
-
-        Args:
-            kinds: what is in them, by suffix.
-            free_name: returns a name that no file has yet, with a suffix.
-        """
-        self._kinds, self._free_name = kinds, free_name
-        self._suffixes = list(kinds)
-        self._proposed = free_name(self._suffixes[0])
-        super().__init__("Save or share: ↑ ↓ choose what, Enter saves", self._proposed)
+    def __init__(self, path: str, kinds: Mapping[str, str]) -> None:
+        """Propose a path; `kinds` says what files hold, by suffix."""
+        super().__init__("Save or share: ↑ ↓ choose what, Enter saves", path)
+        self._kinds = kinds
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -109,8 +102,7 @@ class SaveDialog(TextDialog):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         suffix = os.path.splitext(event.value)[1]
-        known = suffix in self._suffixes
-        number = self._suffixes.index(suffix) if known else None
+        number = [*self._kinds].index(suffix) if suffix in self._kinds else None
         self.query_one(OptionList).highlighted = number
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -119,16 +111,11 @@ class SaveDialog(TextDialog):
 
     def action_kind(self, by: int) -> None:
         number = self.query_one(OptionList).highlighted
-        first = 0 if by > 0 else -1
-        self._choose(first if number is None else (number + by) % len(self._suffixes))
+        self._choose(min(by, 0) if number is None else (number + by) % len(self._kinds))
 
     def _choose(self, number: int) -> None:
-        """Change the suffix of the path; what was proposed becomes another free name."""
-        field, suffix = self.query_one(Input), self._suffixes[number]
-        if field.value == self._proposed:
-            field.value = self._proposed = self._free_name(suffix)
-        else:
-            field.value = os.path.splitext(field.value)[0] + suffix
+        field = self.query_one(Input)
+        field.value = os.path.splitext(field.value)[0] + [*self._kinds][number]
 
 
 class LongTextDialog(TextDialog):
