@@ -69,12 +69,10 @@ GRADES = (
 )
 """From a probability on: the sign that stands before it, and its colour, which `ReadableColours`
 knows."""
-MOST_LOOKED_AT = 3
-LOOKED_AT = Style(bold=True, underline=True)
-"""The tokens that got most of a token's attention."""
+LOOKED_AT, NAMED = Style(bold=True, underline=True), 3
+"""The tokens that got most of a token's attention, and how many of them there are."""
 SHADES = (0.1, 0.25, 0.5)
 """Shares of the largest attention from which on the shade of a token is darker."""
-_SHADE = SWATCHES[Strategy.ADAPTIVE].rgb
 CONTRAST = 4.5
 """The contrast that WCAG 2 asks for text (level AA)."""
 STEPS = 20
@@ -111,22 +109,23 @@ def tinted(strategy: Strategy) -> Style:
     return _TINTS.get(strategy, Style())
 
 
-def looked_at(shares: Sequence[float]) -> list[Style]:
-    """Return how tokens look by their shares of attention; the three largest also without colour.
+def most_looked_at(shares: Sequence[float]) -> list[int]:
+    """Return the tokens by their shares of attention, the largest first.
 
-    The first token is left plain: models give it what they have no use for.
+    The first token is left out: models give it the attention that they have no use for.
     """
-    largest = sorted(range(1, len(shares)), key=lambda index: -shares[index])[:MOST_LOOKED_AT]
-    most = max((shares[index] for index in largest), default=0.0) or 1.0
-    levels = [
-        sum(share > most * least for least in SHADES) if n else 0 for n, share in enumerate(shares)
-    ]
-    return [
-        Style(background=Color(*_SHADE, a=0.15 * level)) + (LOOKED_AT if n in largest else Style())
-        if level
-        else Style()
-        for n, level in enumerate(levels)
-    ]
+    return sorted(range(1, len(shares)), key=lambda index: -shares[index])
+
+
+def looked_at(shares: Sequence[float]) -> list[Style]:
+    """Return how tokens look by their shares of attention; the largest also without colour."""
+    styles, ordered = [Style()] * len(shares), most_looked_at(shares)
+    for rank, index in enumerate(ordered):
+        level = sum(shares[index] > least * shares[ordered[0]] for least in SHADES)
+        if level:
+            shade = Style(background=Color(*SWATCHES[Strategy.ADAPTIVE].rgb, a=0.15 * level))
+            styles[index] = shade + (LOOKED_AT if rank < NAMED else Style())
+    return styles
 
 
 def faded(strategy: Strategy, share: float) -> Style:

@@ -4,7 +4,6 @@ readable."""
 import struct
 import sys
 import unicodedata
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -97,21 +96,18 @@ def test_cells_of_a_character(text, expected):
 
 
 def test_a_card_says_where_it_comes_from_and_cuts_what_has_no_room():
-    lines, _ = drawn(saying("|".join([" word"] * 3000), model="m" * 200))
+    lines = drawn(saying("|".join([" word"] * 3000), model="m" * 200))[0]
     assert lines[0] == HEADER.messages[-1]["content"]
     assert [line for line in lines if "word" in line][-1].endswith("…")
     assert any(line.startswith("mmm") and line.endswith("…") for line in lines)
-    lines, _ = drawn(saying("Blue.", model="tiny"))
-    assert "Blue." in lines
-    assert any("tiny · entropix · seed 7 · 1 token" in line for line in lines)
-    assert "○ adaptive 100%" in "".join(lines)
-
-
-def test_reasoning_is_left_out_and_counted():
-    lines, _ = drawn(saying("<think>|hmm|</think>|Blue."))
+    lines = drawn(saying("<think>|hmm|</think>|Blue.", model="tiny"))[0]
     assert "Blue." in lines
     assert not any("hmm" in line for line in lines)
-    assert any("reasoning of 3 tokens" in line for line in lines)
+    facts = (
+        "tiny · entropix · seed 7 · 4 tokens · mean H 0.56 bits · reasoning of 3 tokens left out"
+    )
+    assert facts in lines
+    assert "○ adaptive 100%" in "".join(lines)
 
 
 def test_every_colour_is_readable_on_the_card():
@@ -126,24 +122,20 @@ def test_a_png_has_the_size_of_a_card():
     assert struct.unpack(">II", content[16:24]) == (WIDTH, HEIGHT)
 
 
-def test_without_resvg_a_png_is_refused(monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(sys.modules, "resvg_py", None)
-    with pytest.raises(OutputError):
-        card_png(make_trace())
-    share(make_trace(), tmp_path / "t.jsonl")
-    assert cli.main(["report", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "t.png")]) == 2
-    assert "entropix_mlx[png]" in capsys.readouterr().err
-    assert not (tmp_path / "t.png").exists()
-
-
-def test_the_suffix_says_what_is_written(tmp_path):
-    trace = replace(make_trace(), totals={})
-    share(trace, tmp_path / "t.jsonl")
-    read = read_trace(tmp_path / "t.jsonl")
+def test_the_suffix_says_what_is_written(monkeypatch, tmp_path, capsys):
+    trace, path = make_trace(), tmp_path / "t.jsonl"
+    share(trace, path)
+    read = read_trace(path)
     assert (read.header, len(read.steps)) == (trace.header, len(trace.steps))
     share(trace, tmp_path / "t.html")
     assert "<html" in (tmp_path / "t.html").read_text()
-    assert cli.main(["report", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "t.svg")]) == 0
+    assert cli.main(["report", str(path), "-o", str(tmp_path / "t.svg")]) == 0
     assert (tmp_path / "t.svg").read_text() == card(read)
     with pytest.raises(TraceError):
         rendered([trace, trace], ".svg")
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(OutputError):
+        card_png(trace)
+    assert cli.main(["report", str(path), "-o", str(tmp_path / "t.png")]) == 2
+    assert "entropix_mlx[png]" in capsys.readouterr().err
+    assert not (tmp_path / "t.png").exists()

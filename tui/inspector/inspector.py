@@ -28,7 +28,7 @@ from entropix_mlx.traces.explain import Case, explain, fate
 
 from ..containers import Blank
 from ..drawing import DIM, SCALES, bar
-from ..styles import COLOURS, MOST_LOOKED_AT, STYLES
+from ..styles import COLOURS, NAMED, STYLES, most_looked_at
 
 ORIGINS = {
     Origin.SAMPLED: "sampled",
@@ -233,7 +233,7 @@ def draw_attention(
     read = (("layer", layer, len(attention.layers)), ("head", head, len(attention.layers[0])))
     of = ", ".join(f"{name} {n} of {all_}" if n else f"{all_} {name}s" for name, n, all_ in read)
     lines = [Content.styled("what it looked at most", HEADING), Content.styled(of, DIM)]
-    most = sorted(range(1, len(shares)), key=lambda index: -shares[index])[:MOST_LOOKED_AT]
+    most = most_looked_at(shares)[:NAMED]
     for index in most:
         where = "answer" if index >= attention.prompt else "prompt"
         text = token_text(attention.texts[index])[:12].ljust(12)
