@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from .constraints.constraint import Constraint
 from .errors import SettingsError, whole_number
-from .profiles.confidence import AnswerMetrics, Verdict
 from .profiles.fields import LARGEST_WHOLE, Number, Rule, one_of, shown
 from .profiles.profile import REFERENCE, Profile
 from .profiles.sampler_specs import check_parameters, parameters
@@ -228,10 +227,6 @@ class ResolvedSettings:
 
     def with_seed(self, seed: int) -> ResolvedSettings:
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
-
-    def verdict(self, tokens: AnswerMetrics) -> Verdict | None:
-        """Return whether an answer is unsure; None where the profile has no threshold."""
-        return self.profile.abstain.verdict(tokens)
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:
