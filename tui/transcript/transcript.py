@@ -202,12 +202,18 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             "right_curly_bracket", "app.turn_attention(1, 0)", "Layer", show=False,
             id="transcript.layer", key_display="{ }", tooltip="Attention of one layer, or of all",
         ),
-        Binding("left_curly_bracket", "app.turn_attention(-1, 0)", "Layer", show=False),
+        Binding(
+            "left_curly_bracket", "app.turn_attention(-1, 0)", "Layer", show=False,
+            id="transcript.layer_before",
+        ),
         Binding(
             "right_parenthesis", "app.turn_attention(0, 1)", "Head", show=False,
             id="transcript.head", key_display="( )", tooltip="Attention of one head, or of all",
         ),
-        Binding("left_parenthesis", "app.turn_attention(0, -1)", "Head", show=False),
+        Binding(
+            "left_parenthesis", "app.turn_attention(0, -1)", "Head", show=False,
+            id="transcript.head_before",
+        ),
         Binding(
             "left_square_bracket", "app.sibling(-1)", "Switch answer", id="transcript.previous",
             key_display="[ ]", tooltip="Another of the answers",
