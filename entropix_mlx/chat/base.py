@@ -192,7 +192,7 @@ class ChatSession(ABC):
         Raises:
             SessionError: there is no such turn or step, or no model of this process.
         """
-        raise SessionError("only a model of this process says what was drawn from: leave --server")
+        raise SessionError("only a local model says what was drawn from: leave --server out")
 
     def attention(self, step_index: int, turn: int | None = None) -> AttentionMap:
         """Return what a step of an answer looked at, as `api.score.attention_map` does.
@@ -201,7 +201,7 @@ class ChatSession(ABC):
             SessionError: there is no such turn or step, or no model of this process.
             UnsupportedModelError: the model's attention cannot be read.
         """
-        raise SessionError("only a model of this process shows what it looked at: leave --server")
+        raise SessionError("only a local model shows what it looked at: leave --server out")
 
     def continuations(
         self, step_index: int, tokens: Sequence[int], turn: int | None = None

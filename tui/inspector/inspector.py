@@ -231,7 +231,9 @@ def draw_attention(
     Layer and head are counted from 1, and 0 is the mean.
     """
     read = (("layer", layer, len(attention.layers)), ("head", head, len(attention.layers[0])))
-    of = ", ".join(f"{name} {n} of {all_}" if n else f"{all_} {name}s" for name, n, all_ in read)
+    of = ", ".join(
+        f"{name} {n} of {all_}" if n else f"mean of {all_} {name}s" for name, n, all_ in read
+    )
     lines = [Content.styled("what it looked at most", HEADING), Content.styled(of, DIM)]
     most = most_looked_at(shares)[:NAMED]
     for index in most:
