@@ -121,12 +121,14 @@ def attention_map(
     tokenizer: TokenizerWrapper,
     prompt: Sequence[int],
     answer: Sequence[int] = (),
+    cached: CachedText | None = None,
 ) -> AttentionMap:
     """Return the attention with which the token after a prompt and an answer was predicted.
 
     The text is read again without that token, in one prefill. The attention is that of its last
     position: for every layer `(heads, tokens)`, float32, of which each head's shares sum to 1 over
-    the tokens of prompt and answer. Tokens outside a sliding window have 0.
+    the tokens of prompt and answer. Tokens outside a sliding window have 0. What is `cached` of the
+    text is copied, not computed again.
 
     Raises:
         PromptError: there are no tokens, or one that the model does not have.
@@ -140,9 +142,10 @@ def attention_map(
     _check_room(0, len(tokens), model.config.max_position_embeddings, split=False)
     # A sliding window is in order in a pass of several tokens, and only there.
     begin, chunk = max(0, len(tokens) - 2), prefill_chunk()
-    engine, text = Engine(model), CachedText.empty(model)
+    text = cached or CachedText.empty(model)
+    text, engine = text.copy(min(text.common(tokens), begin)), Engine(model)
     with wired_memory.raised():
-        for at in range(0, begin, chunk):
+        for at in range(len(text.ids), begin, chunk):
             engine.prefill(text, tokens[at : min(at + chunk, begin)])
         read = model(mx.array([tokens[begin:]]), text.layers, "all")
         found = [s.scores if isinstance(s, Masked) else s for s in read.scores]

@@ -133,7 +133,7 @@ class Session(ChatSession):
     def attention(self, step_index: int, turn: int | None = None) -> AttentionMap:
         prompt, answer = self._read_again(step_index, turn)
         before = [step.token for step in answer.steps[:step_index]]
-        return attention_map(self._model, self._tokenizer, prompt, before)
+        return attention_map(self._model, self._tokenizer, prompt, before, self._text)
 
     def _read_again(self, step_index: int, turn: int | None) -> tuple[list[int], Reply]:
         """Return the prompt of an answer that has such a step, and the answer."""

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from entropix_mlx import Session, stream_generate
+from entropix_mlx import Session, Settings, stream_generate
+from entropix_mlx.api.prompts import conversation_prompt
 from entropix_mlx.api.score import attention_map
 from entropix_mlx.errors import EntropixError, SessionError, UnsupportedModelError
 from entropix_mlx.models.tapped.model import TappedModel
@@ -81,14 +82,20 @@ def test_what_cannot_be_read_is_said(byte_tokenizer, word_tokenizer):
         attention_map(TappedModel(*make("mamba")), word_tokenizer, [1, 2])
 
 
-def test_a_session_reads_an_answer_again_and_stays_as_it_is(byte_tokenizer):
-    session = Session(make_tiny_model(max_position_embeddings=512), byte_tokenizer)
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text", "qwen3_next"])
+def test_a_session_reads_an_answer_again_and_stays_as_it_is(kind, byte_tokenizer):
+    model = TappedModel(*make(kind))
+    session = Session(model, byte_tokenizer, Settings(max_tokens=40))
     steps = list(session.send("hi"))[:9]
     found = session.attention(5)
     assert found.texts[found.prompt :] == tuple(step.text for step in steps[:5])
     assert "hi" in "".join(found.texts[: found.prompt])
     with pytest.raises(SessionError):
         session.attention(10**6)
+    tokens = conversation_prompt(byte_tokenizer, session.conversation.prompt_messages)
+    again = attention_map(model, byte_tokenizer, tokens, [step.token for step in steps[:5]])
+    for one, other in zip(found.layers, again.layers, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
     assert session.attention(0).texts == found.texts[: found.prompt]
     assert [step.token for step in session.conversation.last.answer.steps[:9]] == [
         step.token for step in steps
