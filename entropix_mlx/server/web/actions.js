@@ -38,12 +38,13 @@ function decisive() {
   };
 }
 
-export async function describeMap() {
-  set({ map: await explain({}) });
+/** Show the regions of H and V of the settings, or of an answer that was asked for with others. */
+export async function describeMap(how = decisive()) {
+  set({ map: await explain(how) });
 }
 
 async function explain(fields) {
-  return (await request("v1/explain", { model: state.model, ...decisive(), ...fields })).json();
+  return (await request("v1/explain", { model: state.model, ...fields })).json();
 }
 
 /** @returns {object | undefined} */
@@ -95,9 +96,9 @@ async function generate(turn, answer, forced = [], more = {}) {
   set({ running, current: answer, pointed: null, why: null, problem: null });
   try {
     answer.how = decisive();
+    describeMap().catch(() => {});  // whatever is wrong, the answer's own request says it
     const response = await request("v1/chat/completions", { ...body(turn, answer, forced), ...more }, running.signal);
     for await (const event of events(response)) take(answer, event);
-    if (!state.map.tree.length) await describeMap();
   } catch (error) {
     answer.problem = error.name === "AbortError" ? { message: "stopped" } : error;
     if (error.status === 401) set({ dialog: "key" });
@@ -161,8 +162,8 @@ export async function point(turn, answer, index) {
   if (!answer?.steps.length) return set({ pointed: null, why: null });
   const at = Math.max(0, Math.min(index, answer.steps.length - 1)), pointed = { turn, answer, index: at };
   set({ pointed, why: null });
-  const found = await explain({ ...answer.how, step: answer.steps[at] }).catch((error) => ({ step: { problem: error } }));
-  if (state.pointed === pointed) set({ why: found.step });
+  const found = await explain({ ...answer.how, step: answer.steps[at] }).catch((problem) => ({ ...state.map, step: { problem } }));
+  if (state.pointed === pointed) set({ map: found, why: found.step });
 }
 
 /** Tell the server's promise that an answer was right or wrong. */
@@ -186,6 +187,7 @@ export function open(chat) {
   unwatch();
   const last = chats.path(chat).at(-1);
   set({ chat, current: last?.answers[last.at] ?? null, pointed: null, why: null, edited: null, chatsOpen: false });
+  describeMap(last?.answers[last.at].how).catch(() => {});
   history.replaceState(null, "", chat.root.follow.length ? `#${chat.id}` : " ");
 }
 

@@ -12,7 +12,7 @@ const DIGIT = /^[1-9]$/;
 const drawn = new WeakMap();
 
 function Tokens({ turn, answer }) {
-  const { steps, totals } = answer, { colours, markdown } = state.settings;
+  const { steps, totals } = answer, { colours } = state.settings, markdown = state.settings.markdown && steps[0].strain == null;
   const pointed = state.pointed?.answer === answer ? state.pointed.index : -1;
   const key = [steps.length, pointed, colours, markdown, Boolean(totals)].join();
   if (drawn.get(answer)?.key !== key) drawn.set(answer, { key, tree: text(answer, pointed, colours, markdown) });
@@ -68,9 +68,10 @@ function span(step, piece, steps, pointed, colours) {
   const [open, close] = WORDS.marks[step.origin] ?? [], before = steps[step.index - 1], after = steps[step.index + 1];
   const strategy = colours === "surprise" ? surprise(step) : colours === "none" ? "" : step.strategy;
   const rare = strategy && WORDS.strategies[strategy].rare ? "rare" : "";
-  return html`<span class="token ${strategy} ${rare} ${step.origin} ${step.index === pointed ? "on" : ""}" data-i=${step.index}
-    data-open=${open && (before?.origin !== step.origin || step.fork) ? open : null}
-    data-close=${close && after && after.origin !== step.origin ? close : null}>${piece}</span>`;
+  const begins = open && (before?.origin !== step.origin || step.fork), ends = close && after && after.origin !== step.origin;
+  const space = begins ? /^ */.exec(piece)[0] : "";  // it belongs before the mark
+  return html`${space}<span class="token ${strategy} ${rare} ${step.origin} ${step.index === pointed ? "on" : ""}" data-i=${step.index}
+    data-open=${begins ? open : null} data-close=${ends ? close : null}>${piece.slice(space.length)}</span>`;
 }
 
 function surprise(step) {
@@ -120,7 +121,7 @@ export function Versions({ name, shown, many, take }) {
 
 export function Answer({ turn, answer, title }) {
   const growing = state.running && state.current === answer, { totals } = answer;
-  const unsure = totals?.certainty && !totals.certainty.sure;
+  const unsure = totals?.certainty?.unsure;
   return html`<article class="answer" aria-busy=${Boolean(growing)}>
     ${title && html`<h3 class="faint">${title}</h3>`}
     ${growing && !answer.steps.length && html`<p class="faint" role="status">${state.settings.answers === "1" ? "Reading the question …" : "Drawing answers …"}</p>`}

@@ -14,14 +14,19 @@ const FOLLOWS = 90;
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 function Header() {
-  const named = state.chat.title.replace(/[^\p{L}\p{N}]+/gu, "-") || "chat", empty = !state.chat.root.follow.length;
   return html`<header>
     <${Icon} glyph="☰" name="Chats" class="icon narrow" aria-expanded=${state.chatsOpen} onClick=${() => set({ chatsOpen: !state.chatsOpen })} />
     <h1>${state.model || "entropix"}</h1>
-    <${Icon} glyph="⤓ md" name="Export as Markdown" disabled=${empty} onClick=${() => chats.download(`${named}.md`, "text/markdown", chats.asMarkdown(state.chat))} />
-    <${Icon} glyph="⤓ json" name="Export as JSON, with every token" disabled=${empty} onClick=${() => chats.download(`${named}.json`, "application/json", chats.asJson(state.chat))} />
     <${Icon} glyph="⚙" name="Settings" onClick=${() => set({ dialog: "settings" })} />
   </header>`;
+}
+
+function Exports() {
+  const { chat } = state, named = chat.title.replace(/[^\p{L}\p{N}]+/gu, "-"), empty = !chat.root.follow.length;
+  const button = (ending, kind, write, name) => html`<button type="button" title=${name} disabled=${empty}
+    onClick=${() => chats.download(`${named}.${ending}`, kind, write(chat))}>${ending}</button>`;
+  return html`<p class="exports faint">Export ${button("md", "text/markdown", chats.asMarkdown, "what is shown, as Markdown")}
+    ${button("json", "application/json", chats.asJson, "everything, with every token, as JSON")}</p>`;
 }
 
 function ChatList() {
@@ -33,7 +38,7 @@ function ChatList() {
       onClick=${() => state.watched ? (unwatch(), draw()) : watch()}>Watch other clients</button>`}
     <ul>${listed.map(({ id, title }) => html`<li><a href=${`#${id}`} aria-current=${id === state.chat.id}>${title}</a>
       <${Icon} glyph="×" name=${`Delete “${title}”`} onClick=${() => remove(id)} /></li>`)}</ul>
-    <p class="faint">Chats are kept in this browser only.</p>
+    <${Exports} /><p class="faint">Chats are kept in this browser only.</p>
   </nav>`;
 }
 
@@ -59,7 +64,8 @@ function Turn({ turn }) {
 
 function Turns() {
   const box = useRef(null), follow = box.current && box.current.scrollHeight - box.current.scrollTop - box.current.clientHeight < FOLLOWS;
-  useLayoutEffect(() => { if (state.running && follow !== false) box.current.scrollTop = box.current.scrollHeight; });
+  const begun = state.running && !state.current?.steps.length;
+  useLayoutEffect(() => { if (begun || (follow && !state.pointed)) box.current.scrollTop = box.current.scrollHeight; });
   const turns = chats.path(state.chat);
   return html`<div class="turns" ref=${box}>${state.watched
     ? html`<p class="faint" role="status">Answers of other clients appear here.</p>${[...state.watched.values()].map(({ title, answer }) =>
@@ -95,8 +101,8 @@ function Page() {
     <main><${Turns} /><${Problem} problem=${state.problem} again=${describe} />
       ${!state.pointed && html`<div class="narrow"><${Strip} open=${openGauges} /></div>`}<${Composer} /></main>
     <aside class=${state.pointed ? "open" : ""} aria-label="Token, gauges and map">
-      <${Icon} glyph="×" name="Close" class="icon narrow close" onClick=${close} />
-      <${Inspector} /><div class="live"><${Gauges} /><${Plane} /><${Counts} /></div></aside>
+      <div class="narrow sheet"><${Strip} /><${Icon} glyph="×" name="Close" onClick=${close} /></div>
+      <${Inspector} /><div><${Gauges} /><${Plane} />${!state.pointed && html`<${Counts} />`}</div></aside>
     <${Dialogs} />`;
 }
 
@@ -119,6 +125,5 @@ addEventListener("pagehide", keep);
 DARK.addEventListener("change", draw);
 drawWith(drawPage);
 drawPage();
-openNamed();
-describe();
+describe().then(openNamed);
 focusField();

@@ -114,7 +114,7 @@ export function Counts() {
   return html`<ul class="counts" aria-label="Strategies">${listed.map(([name, { glyph, short, deed }]) => html`
     <li class=${name} title=${deed}><b>${glyph} ${name}</b> <span>${short}</span>
       <span class="bar"><i style=${{ width: `${100 * (counted[name] ?? 0) / (steps.length || 1)}%` }}></i></span>
-      <span class="number">${counted[name] ?? 0} ${percent((counted[name] ?? 0) / (steps.length || 1))}</span></li>`)}</ul>`;
+      <span class="number">${counted[name] ?? 0} · ${percent((counted[name] ?? 0) / (steps.length || 1))}</span></li>`)}</ul>`;
 }
 
 /** The newest values in one line, where there is no room for gauges; a tap opens them. */

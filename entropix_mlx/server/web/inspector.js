@@ -50,7 +50,7 @@ function Alternative({ one, number, why, refused }) {
   return html`<li><button type="button" disabled=${refused} onClick=${() => takeAlternative(number)}
       title=${one.own ? "what stands here" : "continue from here with this one"}>
     <span class="sign">${one.own ? "✓" : ""}</span><span class="said">${one.text}</span>
-    ${one.share !== undefined && html`<span class="bar"><i style=${{ width: percent(one.share) }}></i></span>`}
+    ${one.share !== undefined && html`<span class="bar"><i style=${{ width: `${100 * one.share}%` }}></i></span>`}
     <span class="number">${score}${fate ? ` (${fate})` : ""}</span></button></li>`;
 }
 
