@@ -1,7 +1,7 @@
 /** What a user can do: ask, continue from another token, look at one, keep and open chats. */
 import { Refusal, events, request } from "./api.js";
 import * as chats from "./chats.js";
-import { draw, set, state } from "./state.js";
+import { WORDS, card, draw, sampler, set, state } from "./state.js";
 
 const ALTERNATIVES = 8;
 const MOST_WATCHED = 20;
@@ -23,22 +23,30 @@ function fail(problem) {
 
 /** Learn what is served, and how the settings divide H and V. */
 export const describe = () => attempt(async () => {
+  await listModels();
+  await describeMap();
+  if (!card().loaded) await listModels();  // which it is now, and says more
+});
+
+async function listModels() {
   const { data } = await (await request("v1/models")).json();
   const known = data.some((model) => model.id === state.model);
   set({ models: data, model: known ? state.model : data[0].id });
-  await describeMap();
-});
+}
 
 /** The fields of a request that thresholds depend on. */
 function decisive() {
-  const { sampler, profile, forks, thoughts } = state.settings;
+  const { profile, forks, thoughts } = state.settings, chosen = state.settings.sampler;
   return {
-    ...(sampler && { sampler }), ...(profile && { profile }),
+    ...(chosen && { sampler: chosen }), ...(profile && { profile }),
     ...(forks && { branch: forks === "on" }), ...(thoughts && { think: false }),
   };
 }
 
-/** Show the regions of H and V of the settings, or of an answer that was asked for with others. */
+/**
+ * Show the regions of H and V of the settings, or of an answer that was asked for with others.
+ * @param {object} how
+ */
 export async function describeMap(how = decisive()) {
   set({ map: await explain(how) });
 }
@@ -64,11 +72,13 @@ function body(turn, answer, forced) {
     asked.push({ role: "user", content: question }, { role: "assistant", content: answers[at].text });
   }
   const number = (name, text) => text.trim() ? { [name]: Number(text) } : {};
+  const heated = WORDS.samplers[sampler()]?.takes.includes("temperature");
   const again = turn.answers.length - 1;  // another answer by the same seed would be the same
   return {
     model: state.model, messages: [...asked, { role: "user", content: turn.question }],
     stream: true, stream_options: { include_usage: true }, logprobs: true, top_logprobs: ALTERNATIVES,
-    ...answer.how, ...number("max_tokens", settings.tokens), ...number("temperature", settings.temperature),
+    ...answer.how, ...number("max_tokens", settings.tokens),
+    ...(heated && number("temperature", settings.temperature)),
     ...(settings.seed.trim() && { seed: Number(settings.seed) + again }),
     ...(settings.schema.trim() && { response_format: responseFormat(settings.schema) }),
     ...beginning(answer, forced),
@@ -91,7 +101,7 @@ function beginning(answer, forced) {
  * @param {object} [more] other fields of the request
  */
 async function generate(turn, answer, forced = [], more = {}) {
-  const running = new AbortController();
+  const running = new AbortController(), { chat } = state;
   answer.problem = answer.totals = null;
   set({ running, current: answer, pointed: null, why: null, problem: null });
   try {
@@ -103,8 +113,8 @@ async function generate(turn, answer, forced = [], more = {}) {
     answer.problem = error.name === "AbortError" ? { message: "stopped" } : error;
     if (error.status === 401) set({ dialog: "key" });
   }
-  set({ running: null });
-  keep();
+  if (state.running === running) set({ running: null });
+  keep(chat);
 }
 
 function take(answer, { choices: [choice], usage }) {
@@ -153,7 +163,8 @@ export function takeAnswer(turn, tokens) {
 /** Show another version of a turn's answer, or of its question. */
 export function show(versions, at) {
   versions.at = at;
-  set({ pointed: null, why: null, current: null });
+  const last = chats.path(state.chat).at(-1);
+  set({ pointed: null, why: null, current: last.answers[last.at] });
   keep();
 }
 
@@ -175,11 +186,17 @@ export const mark = (answer, right) => attempt(async () => {
 });
 
 /** Store the chat that is shown. */
-export function keep() {
-  if (state.watched) return;
-  const message = chats.saveChat(state.chat);
+export function keep(chat = state.chat) {
+  const message = chats.saveChat(chat);
   if (message) set({ problem: new Refusal(message, "") });
-  if (state.chat.root.follow.length) history.replaceState(null, "", `#${state.chat.id}`);
+  if (chat === state.chat && chat.root.follow.length) history.replaceState(null, "", `#${chat.id}`);
+}
+
+export function remove(id) {
+  chats.removeChat(id);
+  if (id !== state.chat.id) return draw();
+  state.chat.removed = true;
+  open(chats.newChat());
 }
 
 export function open(chat) {
@@ -199,6 +216,7 @@ export function unwatch() {
 
 /** Show what other clients are answered, until something else is done. */
 export const watch = () => attempt(async () => {
+  state.running?.abort();
   const running = new AbortController(), watched = new Map();
   set({ running, watched, pointed: null, chatsOpen: false, current: null });
   try {

@@ -1,11 +1,11 @@
 /** The page: a chat, the list of chats, and the gauges beside it. */
-import { ask, describe, keep, open, point, regenerate, show, unwatch, watch } from "./actions.js";
+import { ask, describe, keep, open, point, remove, show, unwatch, watch } from "./actions.js";
 import { Answer, Versions } from "./answer.js";
 import * as chats from "./chats.js";
 import { Dialogs } from "./dialogs.js";
 import { Counts, Gauges, Plane, Strip } from "./gauges.js";
 import { Icon, Problem, html } from "./html.js";
-import { Inspector } from "./inspector.js";
+import { Inspector, focusText } from "./inspector.js";
 import { WORDS, changeSettings, draw, drawWith, set, state } from "./state.js";
 import { render, useLayoutEffect, useRef } from "./vendor.js";
 
@@ -31,7 +31,6 @@ function Exports() {
 
 function ChatList() {
   const listed = chats.listChats(), monitored = state.models.some((model) => model.entropix.monitor);
-  const remove = (id) => { chats.removeChat(id); if (id === state.chat.id) open(chats.newChat()); draw(); };
   return html`<nav class=${state.chatsOpen ? "open" : ""} aria-label="Chats">
     <button type="button" onClick=${() => { open(chats.newChat()); focusField(); }}>+ New chat</button>
     ${monitored && html`<button type="button" aria-pressed=${Boolean(state.watched)}
@@ -64,8 +63,12 @@ function Turn({ turn }) {
 
 function Turns() {
   const box = useRef(null), follow = box.current && box.current.scrollHeight - box.current.scrollTop - box.current.clientHeight < FOLLOWS;
-  const begun = state.running && !state.current?.steps.length;
+  const looked = useRef(null), begun = state.running && !state.current?.steps.length;
   useLayoutEffect(() => { if (begun || (follow && !state.pointed)) box.current.scrollTop = box.current.scrollHeight; });
+  useLayoutEffect(() => {
+    if (looked.current !== state.pointed) document.querySelector(".token.on")?.scrollIntoView({ block: "nearest" });
+    looked.current = state.pointed;
+  });
   const turns = chats.path(state.chat);
   return html`<div class="turns" ref=${box}>${state.watched
     ? html`<p class="faint" role="status">Answers of other clients appear here.</p>${[...state.watched.values()].map(({ title, answer }) =>
@@ -73,7 +76,8 @@ function Turns() {
     : turns.length ? turns.map((turn, number) => html`<${Turn} key=${number} turn=${turn} />`) : html`<${Welcome} />`}</div>`;
 }
 
-const field = () => document.querySelector("#question");
+/** The field for questions, which is the first of the page. */
+const field = () => document.querySelector("textarea");
 function focusField(text) {
   if (text !== undefined) field().value = text;
   field().focus();
@@ -94,7 +98,7 @@ function Composer() {
 
 const stop = () => state.watched ? unwatch() : state.running?.abort();
 const openGauges = () => { const answer = state.current; point(chats.path(state.chat).at(-1), answer, answer.steps.length - 1); };
-const close = () => set({ pointed: null, why: null });
+const close = () => { focusText(); set({ pointed: null, why: null }); };
 
 function Page() {
   return html`<${Header} /><${ChatList} />
@@ -108,6 +112,7 @@ function Page() {
 
 function drawPage() {
   document.documentElement.dataset.theme = state.settings.theme || (DARK.matches ? "dark" : "light");
+  document.title = state.chat.title || "entropix";
   render(html`<${Page} />`, document.body);
 }
 
@@ -121,7 +126,8 @@ addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !state.dialog) state.pointed ? close() : stop();
 });
 addEventListener("hashchange", openNamed);
-addEventListener("pagehide", keep);
+addEventListener("pagehide", () => keep());
+addEventListener("storage", draw);
 DARK.addEventListener("change", draw);
 drawWith(drawPage);
 drawPage();

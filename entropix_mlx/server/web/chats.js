@@ -7,7 +7,7 @@
  * @typedef {{follow: Turn[], at: number}} Place
  * @typedef {{question: string, answers: Answer[], at: number}} Turn
  * @typedef {Place & {steps: any[], text: string, totals: any, problem: any, how: object}} Answer
- * @typedef {{id: string, title: string, changed: number, root: Place}} Chat
+ * @typedef {{id: string, title: string, changed: number, root: Place, removed?: boolean}} Chat
  */
 
 const PREFIX = "entropix.chat.";
@@ -91,8 +91,16 @@ const stored = (chat) => JSON.stringify(chat, (key, value) =>
   key === "steps" ? value.map(packStep) : key === "problem" ? null : value);
 const read = (text) => JSON.parse(text, (key, value) => key === "steps" ? value.map(unpackStep) : value);
 
+let listed = null;
+addEventListener("storage", () => { listed = null; });  // another tab
+
 /** @returns {{id: string, title: string, changed: number, size: number}[]} the newest first */
 export function listChats() {
+  listed ??= readHeads();
+  return [...listed];
+}
+
+function readHeads() {
   const known = Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
   const chats = known.map((key) => {
     const text = localStorage.getItem(key), head = /^{"id":"[^"]*","title":("(?:[^"\\]|\\.)*"),"changed":(\d+)/.exec(text);
@@ -110,14 +118,17 @@ export function loadChat(id) {
   }
 }
 
-export const removeChat = (id) => localStorage.removeItem(PREFIX + id);
+export function removeChat(id) {
+  localStorage.removeItem(PREFIX + id);
+  listed = null;
+}
 
 /**
  * Store a chat; the oldest others make room.
  * @returns {string} why it could not be stored; empty if it was
  */
 export function saveChat(chat) {
-  if (!chat.root.follow.length) return "";
+  if (!chat.root.follow.length || chat.removed) return "";
   const text = stored(Object.assign(chat, { changed: Date.now() }));
   const others = listChats().filter((other) => other.id !== chat.id);
   let room = MOST_STORED - text.length - others.reduce((sum, other) => sum + other.size, 0);
@@ -126,6 +137,7 @@ export function saveChat(chat) {
     try {
       if (room < 0) throw new Error("too long");
       localStorage.setItem(PREFIX + chat.id, text);
+      listed = null;
       return "";
     } catch {
       if (!others.length) return "This chat has become too long to be kept in the browser: export it.";

@@ -2,7 +2,7 @@
 import { setApiKey } from "./api.js";
 import { describe, describeMap, takeAnswer } from "./actions.js";
 import { html } from "./html.js";
-import { WORDS, changeSettings, set, state } from "./state.js";
+import { WORDS, card, changeSettings, sampler, set, state } from "./state.js";
 import { useEffect, useRef } from "./vendor.js";
 
 const EXAMPLE = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}';
@@ -40,19 +40,18 @@ function schemaProblem(schema) {
 }
 
 function Settings() {
-  const { settings, models, model } = state, card = models.find((one) => one.id === model)?.entropix ?? {};
-  const sampler = settings.sampler || card.sampler, takes = WORDS.samplers[sampler]?.takes ?? [];
+  const { settings, models, model } = state, { help, takes = [] } = WORDS.samplers[sampler()] ?? {};
   const redraw = () => describeMap().catch((problem) => set({ problem, dialog: "" }));
   const samplers = Object.keys(WORDS.samplers).map((name) => [name, name]);
-  const profiles = (card.profiles ?? []).map((name) => [name, name]);
+  const profiles = (card().profiles ?? []).map((name) => [name, name]);
   const hint = schemaProblem(settings.schema);
   return html`<${Dialog} title="Settings">
     ${models.length > 1 && html`<label><span>model</span><select name="model" value=${model}
-      onChange=${(event) => { set({ model: event.target.value }); redraw(); }}>
+      onChange=${(event) => { set({ model: event.target.value }); describe(); }}>
       ${models.map(({ id }) => html`<option value=${id} selected=${id === model}>${id}</option>`)}</select></label>`}
     <fieldset><legend>How to answer</legend>
-      <${Setting} name="sampler" label="sampler" options=${[["", `the server's (${card.sampler ?? ""})`], ...samplers]} change=${redraw} />
-      <p class="faint">${WORDS.samplers[sampler]?.help}</p>
+      <${Setting} name="sampler" label="sampler" options=${[["", `the server's (${card().sampler ?? ""})`], ...samplers]} change=${redraw} />
+      <p class="faint">${help}</p>
       <${Setting} name="profile" label="profile" options=${[["", "the server's"], ...profiles]} change=${redraw} />
       ${takes.includes("temperature") && html`<${Setting} name="temperature" label="temperature" inputmode="decimal" placeholder="the profile's" />`}
       <${Setting} name="seed" label="seed" inputmode="numeric" placeholder="a new one each time" />

@@ -19,7 +19,14 @@ export function alternatives({ answer, index }) {
 /** Continue with the alternative of a number, if it is not what stands there. */
 export function takeAlternative(number) {
   const { turn, answer, index } = state.pointed, chosen = alternatives(state.pointed)[number];
+  focusText();
   if (chosen && !chosen.own) continueFrom(turn, answer, index, chosen.tokens);
+}
+
+/** Return to the text whose token is looked at, where the arrow keys go on. */
+export function focusText() {
+  const text = /** @type {HTMLElement | null} */ (document.querySelector(".text:has(.token.on)"));
+  text?.focus({ preventScroll: true });
 }
 
 export function Inspector() {

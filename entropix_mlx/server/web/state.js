@@ -48,6 +48,10 @@ export const state = {
   chatsOpen: false,
 };
 
+/** What the server says of the model that is asked. */
+export const card = () => state.models.find((model) => model.id === state.model)?.entropix ?? {};
+export const sampler = () => state.settings.sampler || card().sampler;
+
 let render = () => {}, waiting = false;
 /** @param {() => void} how to draw the page */
 export const drawWith = (how) => { render = how; };
