@@ -3,13 +3,13 @@ import { setApiKey } from "./api.js";
 import { describe, describeMap, takeAnswer } from "./actions.js";
 import { html } from "./html.js";
 import { WORDS, card, changeSettings, sampler, set, state } from "./state.js";
-import { useEffect, useRef } from "./vendor.js";
+import { useLayoutEffect, useRef } from "./vendor.js";
 
 const EXAMPLE = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}';
 
 function Dialog({ title, children }) {
   const dialog = useRef(null);
-  useEffect(() => dialog.current.showModal(), []);
+  useLayoutEffect(() => dialog.current.showModal(), []);
   const outside = (event) => event.target === dialog.current && dialog.current.close();
   return html`<dialog ref=${dialog} aria-label=${title} onClose=${() => set({ dialog: "" })} onClick=${outside}>
     <form method="dialog"><h2>${title}</h2>${children}</form></dialog>`;
@@ -80,7 +80,7 @@ function Key() {
   const take = () => { setApiKey(field.current.value); describe(); };
   return html`<${Dialog} title="API key">
     <p>This server asks for the key that it was started with (--api-key-file). It is kept until this tab is closed.</p>
-    <label><span>API key</span><input ref=${field} name="key" type="password" autocomplete="off" autofocus /></label>
+    <label><span>API key</span><input ref=${field} name="key" type="password" autocomplete="off" /></label>
     <menu><button onClick=${take}>Use this key</button></menu>
   <//>`;
 }
