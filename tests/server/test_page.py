@@ -151,10 +151,6 @@ def test_what_is_no_step_is_refused_by_name(client, step):
     assert reply.error["param"] in ("step", None)
 
 
-def test_an_explanation_needs_the_key(client):
-    assert client.with_(access=Access("right")).post("/v1/explain", json={}).status == 401
-
-
 def test_totals_have_what_the_page_reads(client):
     sent = totals(client.chat(stream=True))
     read = set(re.findall(r"totals\??\.(\w+)", source("answer.js")))

@@ -71,7 +71,8 @@ function body(turn, answer, forced) {
   for (const { question, answers, at } of turns.slice(0, turns.indexOf(turn))) {
     asked.push({ role: "user", content: question }, { role: "assistant", content: answers[at].text });
   }
-  const number = (name, text) => text.trim() ? { [name]: Number(text) } : {};
+  /** What is no number is sent as it is: the server says what it must be. */
+  const number = (name, text, more = 0) => text.trim() ? { [name]: Number.isFinite(Number(text)) ? Number(text) + more : text } : {};
   const heated = WORDS.samplers[sampler()]?.takes.includes("temperature");
   const again = turn.answers.length - 1;  // another answer by the same seed would be the same
   return {
@@ -79,7 +80,7 @@ function body(turn, answer, forced) {
     stream: true, stream_options: { include_usage: true }, logprobs: true, top_logprobs: ALTERNATIVES,
     ...answer.how, ...number("max_tokens", settings.tokens),
     ...(heated && number("temperature", settings.temperature)),
-    ...(settings.seed.trim() && { seed: Number(settings.seed) + again }),
+    ...number("seed", settings.seed, again),
     ...(settings.schema.trim() && { response_format: responseFormat(settings.schema) }),
     ...beginning(answer, forced),
   };

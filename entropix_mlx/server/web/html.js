@@ -25,7 +25,7 @@ export function Problem({ problem, again }) {
   if (!problem) return null;
   const stopped = problem.message === "stopped";
   return html`<p class=${stopped ? "faint" : "problem"} role=${stopped ? "status" : "alert"}>
-    ${problem.message} ${problem.advice}
+    ${problem.message.replace(/([^.!?])$/, "$1.")} ${problem.advice}
     ${again && html` <button type="button" onClick=${again}>${stopped ? "Go on" : "Try again"}</button>`}
   </p>`;
 }
