@@ -174,9 +174,11 @@ def test_an_error_says_what_to_do(open_tab):
     body = json.dumps({"error": {"message": "no", "code": None}})
     advice = {413: "new chat", 429: "7 s", 503: "Start", 401: "key", 0: "running"}
     for status, said in advice.items():
-        refuse = {"status": status, "body": body, "headers": {"Retry-After": "7"}}
-        answered = (lambda r, w=refuse: r.fulfill(**w)) if status else lambda r: r.abort()
-        tab.route("**/completions", answered)
+        refused = {"status": status, "body": body, "headers": {"Retry-After": "7"}}
+        if status:
+            tab.route("**/completions", lambda route, _, how=refused: route.fulfill(**how))
+        else:
+            tab.route("**/completions", lambda route: route.abort())
         ask(tab, "Hello")
         expect(tab.get_by_role("alert").last).to_contain_text(said)
         if status == 401:

@@ -178,14 +178,6 @@ export async function point(turn, answer, index) {
   if (state.pointed === pointed) set({ map: found, why: found.step });
 }
 
-/** Tell the server's promise that an answer was right or wrong. */
-export const mark = (answer, right) => attempt(async () => {
-  await request("v1/feedback", { model: state.model, right, scores: answer.totals.scores });
-  answer.totals.right = right;
-  keep();
-  draw();
-});
-
 /** Store the chat that is shown. */
 export function keep(chat = state.chat) {
   const message = chats.saveChat(chat);

@@ -1,5 +1,5 @@
 /** An answer: its tokens in Markdown or as they are, or a form, and what can be done with it. */
-import { continueFrom, mark, point, regenerate, retry, show } from "./actions.js";
+import { continueFrom, point, regenerate, retry, show } from "./actions.js";
 import { Grade, Icon, Problem, count, html, visible } from "./html.js";
 import { takeAlternative } from "./inspector.js";
 import { renderMarkdown } from "./markdown.js";
@@ -131,8 +131,6 @@ export function Answer({ turn, answer, title }) {
     <${Problem} problem=${answer.problem} again=${turn && !growing && (() => retry(turn, answer))} />
     ${turn && !growing && html`<footer>
       <${Icon} glyph="↻" name="Regenerate" disabled=${Boolean(state.running)} onClick=${() => regenerate(turn)} />
-      ${totals?.scores && [true, false].map((right) => html`<${Icon} glyph=${right ? "✓" : "✗"} name=${right ? "Mark as right" : "Mark as wrong"}
-        aria-pressed=${totals.right === right} onClick=${() => mark(answer, right)} />`)}
       <${Versions} name="answer" shown=${turn.at} many=${turn.answers.length} take=${(at) => show(turn, at)} />
       ${totals && html`<${Grade} probability=${totals.confidence} />`} <${Several} turn=${turn} answer=${answer} />
       <span class="faint" title=${visible(answer.text.slice(0, 200))}>${ending(answer)}</span></footer>`}

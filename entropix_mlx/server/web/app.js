@@ -26,7 +26,7 @@ function Exports() {
   const button = (ending, kind, write, name) => html`<button type="button" title=${name} disabled=${empty}
     onClick=${() => chats.download(`${named}.${ending}`, kind, write(chat))}>${ending}</button>`;
   return html`<p class="exports faint">Export ${button("md", "text/markdown", chats.asMarkdown, "what is shown, as Markdown")}
-    ${button("json", "application/json", chats.asJson, "everything, with every token, as JSON")}</p>`;
+    ${button("json", "application/json", JSON.stringify, "everything, with every token, as JSON")}</p>`;
 }
 
 function ChatList() {

@@ -11,7 +11,6 @@
  */
 
 const PREFIX = "entropix.chat.";
-const MOST_CHATS = 100;
 /** Characters of all chats: browsers grant about five million. */
 const MOST_STORED = 4_000_000;
 const TITLE = 60;
@@ -132,7 +131,7 @@ export function saveChat(chat) {
   const text = stored(Object.assign(chat, { changed: Date.now() }));
   const others = listChats().filter((other) => other.id !== chat.id);
   let room = MOST_STORED - text.length - others.reduce((sum, other) => sum + other.size, 0);
-  while (others.length && (room < 0 || others.length >= MOST_CHATS)) room += drop(others);
+  while (others.length && room < 0) room += drop(others);
   for (; ;) {
     try {
       if (room < 0) throw new Error("too long");
@@ -157,8 +156,6 @@ export function asMarkdown(chat) {
   const told = path(chat).map(({ question, answers, at }) => `**${question}**\n\n${answers[at].text.trim()}\n`);
   return `# ${chat.title}\n\n${told.join("\n")}`;
 }
-/** @returns {string} the whole tree, with every step */
-export const asJson = (chat) => JSON.stringify(chat, null, 1);
 
 /** @param {string} text */
 export function download(name, kind, text) {
