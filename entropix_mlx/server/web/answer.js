@@ -1,6 +1,7 @@
 /** An answer: its tokens in Markdown or as they are, or a form, and what can be done with it. */
 import { continueFrom, point, regenerate, retry, show } from "./actions.js";
 import { Grade, Icon, Problem, count, html, visible } from "./html.js";
+import { mean } from "./gauges.js";
 import { takeAlternative } from "./inspector.js";
 import { renderMarkdown } from "./markdown.js";
 import { WORDS, set, state } from "./state.js";
@@ -93,6 +94,11 @@ function Form({ turn, answer }) {
       </dd></div>`)}</dl>`;
 }
 
+/** The geometric mean of the probabilities of the model's own tokens, also where some were generated before. */
+function confidence({ steps }) {
+  return Math.exp(mean(steps.filter((step) => !["inserted", "retrieved"].includes(step.origin)), "logprob")) || 0;
+}
+
 function ending({ steps, totals }) {
   if (!totals) return "";
   const ended = { loop: "it repeated itself" }[totals.stopped] ?? { stop: "end of text", length: "token limit" }[totals.finish_reason];
@@ -132,7 +138,7 @@ export function Answer({ turn, answer, title }) {
     ${turn && !growing && html`<footer>
       <${Icon} glyph="↻" name="Regenerate" disabled=${Boolean(state.running)} onClick=${() => regenerate(turn)} />
       <${Versions} name="answer" shown=${turn.at} many=${turn.answers.length} take=${(at) => show(turn, at)} />
-      ${totals && html`<${Grade} probability=${totals.confidence} />`} <${Several} turn=${turn} answer=${answer} />
+      ${answer.steps.length > 0 && html`<${Grade} probability=${confidence(answer)} />`} <${Several} turn=${turn} answer=${answer} />
       <span class="faint" title=${visible(answer.text.slice(0, 200))}>${ending(answer)}</span></footer>`}
   </article>`;
 }

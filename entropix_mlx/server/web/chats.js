@@ -111,7 +111,8 @@ function readHeads() {
 /** @returns {Chat | null} null where it is gone or damaged */
 export function loadChat(id) {
   try {
-    return read(localStorage.getItem(PREFIX + id));
+    const chat = read(localStorage.getItem(PREFIX + id));
+    return path(chat) && chat;
   } catch {
     return null;
   }

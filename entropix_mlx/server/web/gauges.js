@@ -9,7 +9,7 @@ const [COLUMNS, LINES] = [36, 18];
 
 const share = (value, most) => Math.max(0, Math.min(1, value / most));
 const finite = (bounds, most) => bounds.filter((bound) => bound !== null && bound > 0 && bound < most);
-const mean = (steps, name) => steps.reduce((sum, step) => sum + step[name], 0) / steps.length;
+export const mean = (steps, name) => steps.reduce((sum, step) => sum + step[name], 0) / steps.length;
 const label = (name) => WORDS.strategies[name].short || name;
 
 /** What the gauges are about: a step, or all of an answer. */
