@@ -142,6 +142,8 @@ class BatchAnswer:
     """What ended the answer, if it was not its own end."""
     several: AnswerSelection | None = None
     """Where `answers` is not 1: all answers to the prompt, of which this one was chosen."""
+    previous_attention: tuple[tuple[float, ...], ...] = ()
+    """As in `AnswerMetrics`, where the answer was read again."""
 
     @property
     def text(self) -> str:

@@ -1,12 +1,16 @@
 """Scores of answers, against float64 NumPy from the logits of the whole text."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from entropix_mlx import stream_generate
+from entropix_mlx.api import attention
 from entropix_mlx.engine.cached_text import CachedText
-from entropix_mlx.profiles.confidence import GROUP, LONG_GROUP, SCORES
+from entropix_mlx.profiles.confidence import GROUP, LONG_GROUP, SCORES, AnswerMetrics, score_of
+from entropix_mlx.step import Origin
 from entropix_mlx.summary import Summary
 
 PROMPT = [1, 2, 3, 4]
@@ -68,3 +72,46 @@ def test_what_was_not_measured_has_no_score(tiny_model, byte_tokenizer):
     steps = list(stream_generate(tiny_model, byte_tokenizer, PROMPT, max_tokens=4, seed=1))
     assert "lowest_group_confidence" not in Summary.of(steps).scores
     assert Summary().scores == {}
+
+
+def exact_rauq(model, prompt, steps, alpha=0.2):
+    """Return RAUQ by its definition, from the attention of the last token of each prefix."""
+    own = [at for at, step in enumerate(steps) if step.origin is not Origin.INSERTED]
+    tokens = [*prompt, *(step.token for step in steps)]
+    found = []
+    for at in own[1:]:
+        scores = model(mx.array([tokens[: len(prompt) + at]]), attention_layers="all").scores
+        z = np.stack([np.array(layer[0], dtype=np.float64) for layer in scores])
+        weights = np.exp(z - z.max(axis=-1, keepdims=True))
+        found.append((weights / weights.sum(axis=-1, keepdims=True))[..., -1])
+    layers = []
+    for layer in np.stack(found, axis=-1)[len(found[0]) // 3 :]:
+        confidence = [np.exp(steps[own[0]].logprob)]
+        for at, weight in zip(own[1:], layer[layer.mean(axis=-1).argmax()], strict=True):
+            confidence.append(
+                alpha * np.exp(steps[at].logprob) + (1 - alpha) * weight * confidence[-1]
+            )
+        layers.append(1 - np.log(confidence).mean())
+    return max(layers)
+
+
+@pytest.mark.parametrize("inserted", [set(), {0, 5, 6}])
+def test_rauq_is_as_defined(inserted, tiny_model, byte_tokenizer, monkeypatch):
+    options = {"sampler": "greedy", "max_tokens": 20, "seed": 3}
+    steps = [
+        replace(step, origin=Origin.INSERTED) if at in inserted else step
+        for at, step in enumerate(stream_generate(tiny_model, byte_tokenizer, PROMPT, **options))
+    ]
+    expected = exact_rauq(tiny_model, PROMPT, steps)
+    assert attention.rauq(tiny_model, PROMPT, steps) == pytest.approx(expected, abs=1e-4)
+    monkeypatch.setattr(attention, "RUN_SCORES", 300)  # a few queries at a time
+    read = attention.previous_attention(tiny_model, PROMPT, steps)
+    metrics = replace(AnswerMetrics.of(steps), previous_attention=read)
+    assert score_of("rauq", metrics) == pytest.approx(-expected, abs=1e-4)
+
+
+def test_the_first_token_is_preceded_by_none(tiny_model, byte_tokenizer):
+    steps = list(stream_generate(tiny_model, byte_tokenizer, PROMPT, max_tokens=1, seed=1))
+    found = attention.rauq(tiny_model, PROMPT, steps)
+    assert found == pytest.approx(1 - steps[0].logprob)
+    assert score_of("rauq", AnswerMetrics.of(steps)) == -np.inf

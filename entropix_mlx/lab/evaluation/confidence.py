@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import EntropixError
-from ...profiles.confidence import SCORES, score_of
+from ...profiles.confidence import READ_AGAIN, SCORES, score_of
 from ...profiles.sections import Abstain
 from .records import AnswerRecord
 from .results import level_name
@@ -105,7 +105,8 @@ def separations(records: Sequence[AnswerRecord]) -> list[Separation]:
 
 def known(records: Sequence[AnswerRecord]) -> list[str]:
     """Return the scores that all of some answers have."""
-    return [name for name, one in SCORES.items() if all(one.known(r.tokens) for r in records)]
+    scores = (SCORES | READ_AGAIN).items()
+    return [name for name, one in scores if all(one.known(r.tokens) for r in records)]
 
 
 def grades(records: Sequence[AnswerRecord]) -> Bools:

@@ -1,0 +1,112 @@
+"""What the positions of a text look at, by reading the text again: generating it costs nothing
+more.
+
+tokens      the   sky   is   blue
+weights                 ■■□   ■□□■      (heads, keys) of each query, in every layer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.cached_text import CachedText
+from ..engine.forward import Engine
+from ..errors import UnsupportedModelError
+from ..models.base import LanguageModel
+from ..models.device import prefill_chunk
+from ..models.llama.attention import AttentionQueries
+from ..models.llama.cache import BlockCache
+from ..models.memory import wired_memory
+from ..profiles.confidence import RAUQ_ALPHA, rauq_of_layer
+from ..samplers.metrics.attention import RUN_SCORES
+from ..step import NOT_OF_THE_MODEL, Step
+
+
+def attention_rows(
+    model: LanguageModel, tokens: Sequence[int], first: int
+) -> Iterator[list[mx.array]]:
+    """Yield the attention weights of the tokens from `first` on, a few tokens at a time.
+
+    There is an array a layer: `(queries, heads, keys)`, which sums to 1 over the keys. They begin
+    with the text's first token; those behind a query are 0.
+
+    Raises:
+        UnsupportedModelError: its attention cannot be read for several tokens at once.
+    """
+    if not model.measures_blocks:
+        raise UnsupportedModelError(
+            "attention to single tokens is read of Llama-shaped models only, and this one is"
+            f" {model.config.model_type}: give another model"
+        )
+    text, chunk = CachedText.empty(model), prefill_chunk()
+    with wired_memory.raised():
+        for begin in range(0, first, chunk):
+            Engine(model).prefill(text, tokens[begin : min(begin + chunk, first)])
+        while first < len(tokens):
+            seen = model.config.num_attention_heads * len(tokens)
+            end = min(first + max(1, min(chunk, RUN_SCORES // seen)), len(tokens))
+            watched = [BlockCache(layer) for layer in text.layers]
+            _, found = model.states(mx.array([tokens[first:end]]), watched, "all")
+            scores = [each.scores() for each in found if isinstance(each, AttentionQueries)]
+            yield [mx.softmax(each.astype(mx.float32), axis=-1) for each in scores]
+            first = end
+
+
+def previous_attention(
+    model: LanguageModel, prompt: Sequence[int], steps: Sequence[Step]
+) -> tuple[tuple[float, ...], ...]:
+    """Return how much one head of each layer attends to the token before each of an answer's.
+
+    The layers are those of the middle third; of each, it is the head that attends to them most on
+    average. Of the position that predicts a token, the token before is its own. There is a number
+    for each of the model's own tokens but the first.
+
+    Raises:
+        UnsupportedModelError: as for `attention_rows`.
+    """
+    tokens = [*prompt, *(step.token for step in steps)]
+    columns: list[npt.NDArray[np.float32]] = []
+    for weights in attention_rows(model, tokens[:-1], len(prompt)):
+        keys = len(prompt) + sum(each.shape[-1] for each in columns)
+        places = mx.arange(keys, keys + weights[0].shape[0])[:, None, None]
+        own = [mx.take_along_axis(weights[at], places, axis=-1)[..., 0] for at in _middle(weights)]
+        columns.append(np.array(mx.stack(own).swapaxes(1, 2)))
+    if not columns:
+        return ((),) * len(_middle(range(model.config.num_hidden_layers)))
+    rows = np.concatenate(columns, axis=-1)
+    model_own = [at for at, step in enumerate(steps) if step.origin not in NOT_OF_THE_MODEL]
+    rows = rows[..., [at - 1 for at in model_own[1:]]]
+    heads = rows.sum(axis=-1).argmax(axis=1)
+    return tuple(tuple(map(float, layer[head])) for layer, head in zip(rows, heads, strict=True))
+
+
+def _middle(layers: Sequence[object]) -> range:
+    """Return the layers whose heads are taken: the middle third and a little more, as published."""
+    count = len(layers)
+    return range(count // 3, min(count, -(-2 * count // 3) + 1))
+
+
+def rauq(
+    model: LanguageModel,
+    prompt: Sequence[int],
+    steps: Sequence[Step],
+    alpha: float = RAUQ_ALPHA,
+) -> float:
+    """Return the RAUQ of an answer (arXiv 2505.20045): lower is surer.
+
+    Args:
+        model: the one that gave the answer.
+        prompt: the tokens that the answer is to.
+        steps: the answer, as `stream_generate` yields it.
+        alpha: the weight of a token's own probability.
+
+    Raises:
+        UnsupportedModelError: as for `attention_rows`.
+    """
+    logprob = [step.logprob for step in steps if step.origin not in NOT_OF_THE_MODEL]
+    layers = previous_attention(model, prompt, steps)
+    return max(rauq_of_layer(logprob, layer, alpha) for layer in layers)
