@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from .constraints.constraint import Constraint
 from .errors import SettingsError, whole_number
 from .profiles.fields import LARGEST_WHOLE, Number, Rule, one_of, shown
-from .profiles.profile import REFERENCE, Profile
+from .profiles.profile import AUTO, REFERENCE, Profile, resolve
 from .profiles.sampler_specs import check_parameters, parameters
 from .profiles.sections import MOST_ANSWERS
-from .profiles.selection import AUTO, resolve
 from .samplers.registry import find_sampler, make_sampler
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything

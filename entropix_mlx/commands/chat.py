@@ -28,7 +28,7 @@ from ..step import Step
 from ..summary import Summary
 from ..traces.trace import TraceFolder
 from .shared import answers, loading, options, output
-from .shared.first_model import with_model
+from .shared.loading import with_model
 from .shared.options import ModelOptions
 from .shared.output import USAGE
 

@@ -20,7 +20,7 @@ from ..summary import Summary
 from ..traces.trace import make_folder, recorded
 from .ranks import shares
 from .shared import answers, loading, options, output, prompts
-from .shared.first_model import with_model
+from .shared.loading import with_model
 from .shared.options import ModelOptions, OutputOptions
 from .shared.prompts import PromptOptions
 
