@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from ..engine.cached_text import CachedText
 from ..engine.forward import Engine
-from ..errors import UnsupportedModelError
+from ..engine.runner import check_tokens
+from ..errors import PromptError, UnsupportedModelError
 from ..models.base import LanguageModel
 from ..models.device import prefill_chunk
 from ..models.llama.attention import AttentionQueries
@@ -35,8 +36,10 @@ def attention_rows(
     with the text's first token; those behind a query are 0.
 
     Raises:
+        PromptError: the model does not have a token.
         UnsupportedModelError: its attention cannot be read for several tokens at once.
     """
+    check_tokens(tokens, model.config.vocab_size)
     if not model.measures_blocks:
         raise UnsupportedModelError(
             "attention to single tokens is read of Llama-shaped models only, and this one is"
@@ -63,23 +66,24 @@ def previous_attention(
 
     The layers are those of the middle third; of each, it is the head that attends to them most on
     average. Of the position that predicts a token, the token before is its own. There is a number
-    for each of the model's own tokens but the first.
+    for each of the model's own tokens but the first, and no layer where there are no such tokens.
 
     Raises:
-        UnsupportedModelError: as for `attention_rows`.
+        PromptError, UnsupportedModelError: as for `attention_rows`.
     """
+    own = [at for at, step in enumerate(steps) if step.origin not in NOT_OF_THE_MODEL]
+    if not own:
+        return ()
     tokens = [*prompt, *(step.token for step in steps)]
     columns: list[npt.NDArray[np.float32]] = []
     for weights in attention_rows(model, tokens[:-1], len(prompt)):
         keys = len(prompt) + sum(each.shape[-1] for each in columns)
         places = mx.arange(keys, keys + weights[0].shape[0])[:, None, None]
-        own = [mx.take_along_axis(weights[at], places, axis=-1)[..., 0] for at in _middle(weights)]
-        columns.append(np.array(mx.stack(own).swapaxes(1, 2)))
+        found = [mx.take_along_axis(weights[at], places, axis=-1) for at in _middle(weights)]
+        columns.append(np.array(mx.stack(found)[..., 0].swapaxes(1, 2)))
     if not columns:
         return ((),) * len(_middle(range(model.config.num_hidden_layers)))
-    rows = np.concatenate(columns, axis=-1)
-    model_own = [at for at, step in enumerate(steps) if step.origin not in NOT_OF_THE_MODEL]
-    rows = rows[..., [at - 1 for at in model_own[1:]]]
+    rows = np.concatenate(columns, axis=-1)[..., [at - 1 for at in own[1:]]]
     heads = rows.sum(axis=-1).argmax(axis=1)
     return tuple(tuple(map(float, layer[head])) for layer, head in zip(rows, heads, strict=True))
 
@@ -105,8 +109,11 @@ def rauq(
         alpha: the weight of a token's own probability.
 
     Raises:
+        PromptError: no token of the answer is the model's own; or as for `attention_rows`.
         UnsupportedModelError: as for `attention_rows`.
     """
     logprob = [step.logprob for step in steps if step.origin not in NOT_OF_THE_MODEL]
+    if not logprob:
+        raise PromptError("no token of the answer is the model's own: there is nothing to score")
     layers = previous_attention(model, prompt, steps)
     return max(rauq_of_layer(logprob, layer, alpha) for layer in layers)

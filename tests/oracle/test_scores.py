@@ -9,9 +9,12 @@ import pytest
 from entropix_mlx import stream_generate
 from entropix_mlx.api import attention
 from entropix_mlx.engine.cached_text import CachedText
+from entropix_mlx.errors import PromptError, UnsupportedModelError
+from entropix_mlx.models.tapped.model import TappedModel
 from entropix_mlx.profiles.confidence import GROUP, LONG_GROUP, SCORES, AnswerMetrics, score_of
 from entropix_mlx.step import Origin
 from entropix_mlx.summary import Summary
+from tests import architectures
 
 PROMPT = [1, 2, 3, 4]
 LISTED = 5
@@ -115,3 +118,14 @@ def test_the_first_token_is_preceded_by_none(tiny_model, byte_tokenizer):
     found = attention.rauq(tiny_model, PROMPT, steps)
     assert found == pytest.approx(1 - steps[0].logprob)
     assert score_of("rauq", AnswerMetrics.of(steps)) == -np.inf
+    assert attention.previous_attention(tiny_model, PROMPT, []) == ()
+    for prompt, answer in ((PROMPT, []), ([10**6], steps)):
+        with pytest.raises(PromptError):
+            attention.rauq(tiny_model, prompt, answer)
+
+
+def test_attention_of_other_families_is_refused(byte_tokenizer):
+    model = TappedModel(*architectures.make("llama"))
+    steps = list(stream_generate(model, byte_tokenizer, PROMPT, max_tokens=2, seed=1))
+    with pytest.raises(UnsupportedModelError):
+        attention.rauq(model, PROMPT, steps)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load, score
-from entropix_mlx.api.attention import attention_rows, previous_attention, rauq
+from entropix_mlx.api.attention import attention_rows, rauq
 from tests.parity.test_architectures import TINY, random_torch_model
 
 torch = pytest.importorskip("torch")
@@ -87,4 +87,3 @@ def test_rows_are_torchs_attention(answered):
         own = np.concatenate([np.array(part[number]) for part in parts])
         expected = layer[0].swapaxes(0, 1).numpy()[first:]
         assert np.abs(own - expected[..., : own.shape[-1]]).max() < 1e-4
-    assert len(previous_attention(model, tokens[:first], [])) == 4
