@@ -135,11 +135,6 @@ def test_the_rejection_ratio_is_the_mean_over_orders_of_equal_scores(answers):
     own = statistics.rejection_ratio(apart, right)
     assert own.value == pytest.approx(orders(apart, right))
     assert own.value <= 1 + 1e-9
-    source = np.random.default_rng(0)
-    shuffled = [
-        orders(scores + 0.5 * source.random(len(scores)), right) for _ in range(30)
-    ]  # ties in a random order
-    assert min(shuffled) - 0.5 <= found.value <= max(shuffled) + 0.5
     assert statistics.rejection_ratio(right * 1.0, right).value == pytest.approx(1)
     assert statistics.rejection_ratio(0 * scores, right).value == pytest.approx(0, abs=1e-9)
 

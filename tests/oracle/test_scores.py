@@ -77,25 +77,24 @@ def test_what_was_not_measured_has_no_score(tiny_model, byte_tokenizer):
     assert Summary().scores == {}
 
 
-def exact_rauq(model, prompt, steps, alpha=0.2):
-    """Return RAUQ by its definition, from the attention of the last token of each prefix."""
-    own = [at for at, step in enumerate(steps) if step.origin is not Origin.INSERTED]
-    tokens = [*prompt, *(step.token for step in steps)]
-    found = []
-    for at in own[1:]:
-        scores = model(mx.array([tokens[: len(prompt) + at]]), attention_layers="all").scores
-        z = np.stack([np.array(layer[0], dtype=np.float64) for layer in scores])
-        weights = np.exp(z - z.max(axis=-1, keepdims=True))
-        found.append((weights / weights.sum(axis=-1, keepdims=True))[..., -1])
-    layers = []
-    for layer in np.stack(found, axis=-1)[len(found[0]) // 3 :]:
-        confidence = [np.exp(steps[own[0]].logprob)]
-        for at, weight in zip(own[1:], layer[layer.mean(axis=-1).argmax()], strict=True):
-            confidence.append(
-                alpha * np.exp(steps[at].logprob) + (1 - alpha) * weight * confidence[-1]
-            )
-        layers.append(1 - np.log(confidence).mean())
-    return max(layers)
+def exact_rauq(logprob, previous, alpha=0.2):
+    """Return RAUQ by its definition; `previous` is `(tokens but the first, layers, heads)`."""
+    count, scores = previous.shape[1], []
+    for layer in range(count // 3, min(count, -(-2 * count // 3) + 1)):
+        weights = previous[:, layer, previous[:, layer].mean(axis=0).argmax()]
+        confidence = [np.exp(logprob[0])]
+        for own, weight in zip(logprob[1:], weights, strict=True):
+            confidence.append(alpha * np.exp(own) + (1 - alpha) * weight * confidence[-1])
+        scores.append(1 - np.log(confidence).mean())
+    return max(scores)
+
+
+def last_weights(model, tokens):
+    """Return how much the last token attends to itself, `(layers, heads)`."""
+    scores = model(mx.array([tokens]), attention_layers="all").scores
+    z = np.stack([np.array(layer[0], dtype=np.float64) for layer in scores])
+    weights = np.exp(z - z.max(axis=-1, keepdims=True))
+    return (weights / weights.sum(axis=-1, keepdims=True))[..., -1]
 
 
 @pytest.mark.parametrize("inserted", [set(), {0, 5, 6}])
@@ -105,7 +104,10 @@ def test_rauq_is_as_defined(inserted, tiny_model, byte_tokenizer, monkeypatch):
         replace(step, origin=Origin.INSERTED) if at in inserted else step
         for at, step in enumerate(stream_generate(tiny_model, byte_tokenizer, PROMPT, **options))
     ]
-    expected = exact_rauq(tiny_model, PROMPT, steps)
+    tokens = [*PROMPT, *(step.token for step in steps)]
+    own = [at for at in range(len(steps)) if at not in inserted]
+    previous = [last_weights(tiny_model, tokens[: len(PROMPT) + at]) for at in own[1:]]
+    expected = exact_rauq([steps[at].logprob for at in own], np.stack(previous))
     assert attention.rauq(tiny_model, PROMPT, steps) == pytest.approx(expected, abs=1e-4)
     monkeypatch.setattr(attention, "RUN_SCORES", 300)  # a few queries at a time
     read = attention.previous_attention(tiny_model, PROMPT, steps)

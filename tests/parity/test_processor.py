@@ -61,28 +61,17 @@ def test_the_draw_is_ours(models, name):
         assert np.abs(scores[0].exp().numpy() - expected).max() < 1e-4
 
 
-def test_entropix_draws_by_the_tree_without_attention(models):
-    """Greedy where it is sure; elsewhere a distribution, tempered and filtered."""
-    processor = SamplerProcessor(seed=SEED)
-    sure, unsure = torch.full((2, 1, VOCAB), -20.0), torch.randn((1, VOCAB))
-    sure[0, 0, 7] = 20.0
-    ids = torch.tensor([PROMPT])
-    assert processor(ids, sure[0]).exp()[0, 7] == 1
-    drawn = processor(ids, unsure).exp()
-    assert drawn.sum() == pytest.approx(1, abs=1e-5)
-    assert (drawn > 0).sum() < VOCAB
-    assert len(generate(models[0], processor).scores) == LENGTH
-
-
-def test_rows_do_not_depend_on_one_another():
+def test_entropix_draws_by_the_tree_and_each_row_for_itself(models):
     scores = torch.randn((3, VOCAB))
+    scores[0, 7] = 40.0
     scores[1, 5:] = -torch.inf
-    processor = SamplerProcessor("min_p", min_p=0.05)
-    ids = torch.tensor([PROMPT])
-    together = processor(ids.repeat(3, 1), scores)
-    alone = torch.cat([processor(ids, row[None]) for row in scores])
-    assert torch.equal(together, alone)
-    assert (together[1, 5:] == -torch.inf).all()
+    processor, ids = SamplerProcessor(seed=SEED), torch.tensor([PROMPT])
+    drawn = processor(ids.repeat(3, 1), scores).exp()
+    assert drawn[0, 7] == 1  # where it is sure, it is greedy
+    assert drawn[1, 5:].max() == 0
+    assert drawn.sum(-1).tolist() == pytest.approx([1, 1, 1], abs=1e-5)
+    assert torch.equal(drawn[:1], processor(ids, scores[:1]).exp())
+    assert len(generate(models[0], processor).scores) == LENGTH
 
 
 @pytest.mark.parametrize("name", sorted(REMEMBERS))

@@ -5,6 +5,7 @@ import pytest
 
 from entropix_mlx import load, score
 from entropix_mlx.api.attention import attention_rows, rauq
+from tests.oracle.test_scores import exact_rauq
 from tests.parity.test_architectures import TINY, random_torch_model
 
 torch = pytest.importorskip("torch")
@@ -33,18 +34,6 @@ def answered(tmp_path_factory, byte_tokenizer):
     return *load(folder), torch_model, found
 
 
-def published(logprob, previous, alpha):
-    """Return the published formula; `previous` is `(steps behind the first, layers, heads)`."""
-    count, scores = previous.shape[1], []
-    for layer in range(count // 3, int(np.ceil(count / 3 * 2) + 1)):
-        weights = previous[:, layer, previous[:, layer].mean(0).argmax()]
-        confidence = [np.exp(logprob[0])]
-        for own, weight in zip(logprob[1:], weights, strict=True):
-            confidence.append(alpha * np.exp(own) + (1 - alpha) * weight * confidence[-1])
-        scores.append(1 - np.log(confidence).mean())
-    return max(scores)
-
-
 def lm_polygraphs(logprob, attentions, alpha):
     """Return what lm-polygraph makes of a generation, as its `GreedyProbsCalculator` stacks it."""
     polygraph = pytest.importorskip("lm_polygraph.estimators.rauq")
@@ -70,7 +59,7 @@ def test_rauq_is_as_published(answered, whose, alpha):
     if whose == "the formula":
         # At a step behind the first, the newest key is the token before the one that is generated.
         previous = [[layer[0, :, 0, -1].numpy() for layer in step] for step in found.attentions[1:]]
-        expected = published(logprob, np.array(previous), alpha)
+        expected = exact_rauq(logprob, np.array(previous), alpha)
     else:
         expected = lm_polygraphs(logprob, found.attentions, alpha)
     steps = score(model, tokenizer, tokens, after=PROMPT)
