@@ -227,8 +227,10 @@ def _check(arguments: argparse.Namespace) -> None:
     options.check_answers_file(arguments)
     if arguments.json and arguments.markdown:
         raise PromptError("choose one of --json and --markdown")
-    if arguments.read and (arguments.output or arguments.tasks):
-        raise PromptError("--read summarizes answers that exist: leave --task and --output out")
+    if arguments.read and (arguments.output or arguments.tasks or arguments.rauq):
+        raise PromptError(
+            "--read summarizes answers that exist: leave --task, --output and --rauq out"
+        )
 
 
 def _problems(arguments: argparse.Namespace) -> list[Problem]:
