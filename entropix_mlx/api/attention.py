@@ -1,8 +1,10 @@
-"""What the positions of a text look at, by reading the text again: generating it costs nothing
-more.
+"""What the positions of a text look at, read again: generating the text costs nothing more.
 
-tokens      the   sky   is   blue
-weights                 ■■□   ■□□■      (heads, keys) of each query, in every layer
+    tokens      the   sky   is   blue
+    weights                 ■■□   ■□□■      (heads, keys) of each query, in every layer
+
+A map is of one token; RAUQ is a score of an answer, from how much each token looks at the one
+before.
 """
 
 from __future__ import annotations
@@ -12,19 +14,81 @@ from collections.abc import Iterator, Sequence
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from ..answer.text_stream import TextStream
 from ..engine.cached_text import CachedText
 from ..engine.forward import Engine
 from ..engine.runner import check_tokens
 from ..errors import PromptError, UnsupportedModelError
 from ..models.base import LanguageModel
 from ..models.device import prefill_chunk
-from ..models.llama.attention import AttentionQueries
+from ..models.llama.attention import AttentionQueries, Masked
 from ..models.llama.cache import BlockCache
 from ..models.memory import wired_memory
 from ..profiles.confidence import RAUQ_ALPHA, rauq_of_layer
 from ..samplers.metrics.attention import RUN_SCORES
-from ..step import NOT_OF_THE_MODEL, Step
+from ..step import NOT_OF_THE_MODEL, AttentionMap, Step
+from .score import check_room
+
+
+def attention_map(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompt: Sequence[int],
+    answer: Sequence[int] = (),
+    cached: CachedText | None = None,
+) -> AttentionMap:
+    """Return the attention with which the token after a prompt and an answer was predicted.
+
+    The text is read again without that token, in one prefill. The attention is that of its last
+    position: for every layer `(heads, tokens)`, float32, of which each head's shares sum to 1 over
+    the tokens of prompt and answer. Tokens outside a sliding window have 0. What is `cached` of the
+    text is copied, not computed again.
+
+    Raises:
+        PromptError: there are no tokens, or one that the model does not have.
+        ContextLengthError: the text is longer than the context.
+        UnsupportedModelError: the model has no attention that can be read.
+    """
+    tokens = [*prompt, *answer]
+    if not tokens:
+        raise PromptError("nothing precedes the token: give the prompt that it answers")
+    check_tokens(tokens, model.config.vocab_size)
+    check_room(0, len(tokens), model.config.max_position_embeddings, split=False)
+    begin = max(0, len(tokens) - 2)  # a sliding window is in order in a pass of several tokens only
+    with wired_memory.raised():
+        text = _prefilled(model, tokens[:begin], cached)
+        read = model(mx.array([tokens[begin:]]), text.layers, "all")
+        found = [s.scores if isinstance(s, Masked) else s for s in read.scores]
+        arrays = [s for s in found if isinstance(s, mx.array) and s.shape[-1] <= len(tokens)]
+        layers = tuple(_attention_shares(scores, len(tokens)) for scores in arrays)
+    if not (read.attended and layers):
+        raise _unreadable(model)
+    return AttentionMap(tuple(map(TextStream(tokenizer).add, tokens)), len(prompt), layers)
+
+
+def _attention_shares(scores: mx.array, tokens: int) -> np.ndarray:
+    """Return `(heads, tokens)` from the scores `(1, heads, keys)` of the last keys."""
+    shares = np.array(mx.softmax(scores[0].astype(mx.float32), axis=-1))
+    return np.pad(shares, ((0, 0), (tokens - shares.shape[1], 0)))
+
+
+def _prefilled(
+    model: LanguageModel, tokens: Sequence[int], cached: CachedText | None = None
+) -> CachedText:
+    """Return a text of its own with these tokens; those that are `cached` are copied."""
+    text, chunk = cached or CachedText.empty(model), prefill_chunk()
+    text = text.copy(text.common(tokens))
+    for at in range(len(text.ids), len(tokens), chunk):
+        Engine(model).prefill(text, tokens[at : at + chunk])
+    return text
+
+
+def _unreadable(model: LanguageModel) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"the attention of {model.config.model_type} cannot be read so: choose another model"
+    )
 
 
 def attention_rows(
@@ -41,17 +105,12 @@ def attention_rows(
     """
     check_tokens(tokens, model.config.vocab_size)
     if not model.measures_blocks:
-        raise UnsupportedModelError(
-            "attention to single tokens is read of Llama-shaped models only, and this one is"
-            f" {model.config.model_type}: give another model"
-        )
-    text, chunk = CachedText.empty(model), prefill_chunk()
+        raise _unreadable(model)
     with wired_memory.raised():
-        for begin in range(0, first, chunk):
-            Engine(model).prefill(text, tokens[begin : min(begin + chunk, first)])
+        text = _prefilled(model, tokens[:first])
         while first < len(tokens):
             seen = model.config.num_attention_heads * len(tokens)
-            end = min(first + max(1, min(chunk, RUN_SCORES // seen)), len(tokens))
+            end = min(first + max(1, min(prefill_chunk(), RUN_SCORES // seen)), len(tokens))
             watched = [BlockCache(layer) for layer in text.layers]
             _, found = model.states(mx.array([tokens[first:end]]), watched, "all")
             scores = [each.scores() for each in found if isinstance(each, AttentionQueries)]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from entropix_mlx import Session, Settings, stream_generate
+from entropix_mlx.api.attention import attention_map
 from entropix_mlx.api.prompts import conversation_prompt
-from entropix_mlx.api.score import attention_map
 from entropix_mlx.errors import EntropixError, SessionError, UnsupportedModelError
 from entropix_mlx.models.tapped.model import TappedModel
 from tests.architectures import make
