@@ -8,7 +8,7 @@
 # make docs             write the generated tables of the documentation (make docs-check: are they current?)
 # make gpu              prove that MLX computes on a GPU here
 # make as-gpu           run the tests of what a GPU does otherwise: compiled, in half precision, packed
-# make browser          try the server's page in a Chromium
+# make browser          check the types of the server's page, and try it in a Chromium
 # make newest           bring the dependencies to their newest versions
 # make vendor           bundle what the server's page takes from npm (packaging/page)
 # make wheel            build the package into dist/; make check-wheel installs and runs it
@@ -54,7 +54,6 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	@! command -v npx >/dev/null || npx --yes -p typescript@7.0.2 tsc -p packaging/page
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m docs.generate
@@ -70,6 +69,8 @@ as-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m as_gpu $(ARGS)
 
 browser: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet 'playwright>=1.50'
+	npx --yes -p typescript@7.0.2 tsc -p packaging/page
 	NEEDS_BROWSER=1 $(BIN)/python -m pytest -m browser $(ARGS)
 
 newest: $(VENV)/.dev
