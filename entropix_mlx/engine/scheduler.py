@@ -40,6 +40,7 @@ LONG_PASS = 0.2
 """Seconds of a pass that whoever waits for the first token notices."""
 LONGEST_PASS = 0.8
 """Seconds that a pass may take where there are several answers, which then take turns."""
+LONGEST_CHUNK = 1.0
 DECAY = 0.5
 """The weight of the newest duration in a running mean."""
 
@@ -179,7 +180,9 @@ class Scheduler:
             return prefill_chunk()
         if not self._token_seconds.value or not self._pass_seconds.value:
             return SMALLEST_CHUNK
-        seconds = self._pass_seconds.value + min(2 * self._pass_seconds.value, 2 * LONG_PASS)
+        waiting = len({slot.prompt for slot in self._waiting if not slot.sits_out})
+        pause = self._pass_seconds.value * (1 + 2 * waiting)
+        seconds = min(pause, self._pass_seconds.value + LONGEST_CHUNK)
         tokens = seconds / self._token_seconds.value
         return int(min(max(tokens, SMALLEST_CHUNK), prefill_chunk()))
 
