@@ -87,12 +87,11 @@ class Soak:
         self.counts["fresh"] += 1
 
     async def raw(self, head: str, content: bytes) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
+        _, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
         writer.write(head.encode() + content)
         await writer.drain()
-        await asyncio.sleep(random.random() / 10)
+        await asyncio.sleep(random.random() / 2)
         writer.close()
-        del reader
 
     async def gone(self) -> None:
         """Leave at once, or in the middle of the body."""
