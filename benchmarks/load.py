@@ -74,9 +74,9 @@ class Server:
 class Stream:
     """When the chunks of an answer came, in seconds after its request."""
 
-    words: int
     times: Sequence[float]
     tokens: int
+    prompt: int
     cached: int
 
     @property
@@ -87,20 +87,25 @@ class Stream:
 
 def prompts(count: int, chance: random.Random) -> list[str]:
     """Return different pieces of documentation, from short to long ones, in any order."""
-    words = " ".join(path.read_text() for path in sorted(DOCS.glob("*.md"))).split()
     lengths = [50 + 230 * n // max(count - 1, 1) for n in range(count)]
-    starts = [chance.randrange(len(words) - 300) for _ in lengths]
-    found = [" ".join(words[s : s + n]) for s, n in zip(starts, lengths, strict=True)]
-    return chance.sample([f"Say what this is about.\n\n{text}" for text in found], count)
+    found = [f"Say what this is about.\n\n{text(length, chance)}" for length in lengths]
+    return chance.sample(found, count)
+
+
+def text(length: int, chance: random.Random) -> str:
+    """Return so many words of documentation, of about two tokens each."""
+    words = " ".join(path.read_text() for path in sorted(DOCS.glob("*.md"))).split()
+    start = chance.randrange(len(words) - length)
+    return " ".join(words[start : start + length])
 
 
 async def stream(client: httpx.AsyncClient, url: str, question: str, more: dict) -> Stream:
     body = {
-        "messages": [{"role": "user", "content": question}],
+        "messages": [*more.get("before", ()), {"role": "user", "content": question}],
         "stream": True,
         "stream_options": {"include_usage": True},
         "logit_bias": NO_END,
-        **more,
+        **{name: value for name, value in more.items() if name != "before"},
     }
     began, times, usage = time.perf_counter(), [], {}
     async with client.stream("POST", f"{url}/v1/chat/completions", json=body) as response:
@@ -113,7 +118,7 @@ async def stream(client: httpx.AsyncClient, url: str, question: str, more: dict)
             if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
                 times.append(time.perf_counter() - began)
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-    return Stream(len(question.split()), times, usage["completion_tokens"], cached)
+    return Stream(times, usage["completion_tokens"], usage["prompt_tokens"], cached)
 
 
 async def patient(client: httpx.AsyncClient, *asked) -> Stream:
@@ -147,6 +152,23 @@ def measure(server: Server, questions: Sequence[str], more: dict) -> dict[str, f
         "longest gap": max(longest for longest, _ in gaps),
         "gap / (median x streams)": max(a / (b * len(streams)) for a, b in gaps),
     }
+
+
+def measure_prompts(server: Server, more: dict, chance: random.Random) -> None:
+    """Print what eight clients with one new system prompt, and short prompts after long ones,
+    cost."""
+    system = {"role": "system", "content": text(280, chance)}
+    questions = [f"What is number {n} about?" for n in range(8)]
+    shared = asyncio.run(together(server.url, questions, more | {"before": [system]}))
+    computed = sum(one.prompt - one.cached for one in shared)
+    first = statistics.median(one.times[0] for one in shared)
+    print(f"    one prompt of eight        {computed} tokens computed, of {shared[0].prompt} each")
+    print(f"    first token of the eight   {first:8.2f}")
+    questions = [text(800 if n < 4 else 20, chance) for n in range(8)]
+    mixed = asyncio.run(together(server.url, questions, more))
+    for name, streams in (("long", mixed[:4]), ("short", mixed[4:])):
+        first = statistics.median(one.times[0] for one in streams)
+        print(f"    first token, {name:5} of both {first:8.2f}", flush=True)
 
 
 def report(found: dict[str, list[dict[str, float]]], base: str) -> None:
@@ -197,6 +219,9 @@ def main() -> None:
                     found[way].append(measure(server, own_questions, body))
             print(f"{count} streams")
             report(found, base)
+        for way, (server, more) in ways.items():
+            print(f"  {way}")
+            measure_prompts(server, {"max_tokens": 8} | more, random.Random(way))
     finally:
         for server in {server for server, _ in ways.values()}:
             server.end()
