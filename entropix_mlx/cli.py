@@ -19,7 +19,6 @@ from ._version import __version__
 from .commands.shared import output
 from .commands.shared.output import BROKEN_PIPE, INTERRUPTED, USAGE
 from .errors import EntropixError, first_line
-from .old_names import COMMAND_LINE
 from .profiles.fields import nearest
 
 if TYPE_CHECKING:
@@ -160,9 +159,7 @@ class Subcommand(Parser):
         for word in words:
             option = word.split("=")[0]
             if word.startswith("--") and " " not in option and option[2:] not in known:
-                name = option.removeprefix("--")
-                now = COMMAND_LINE.get(name)
-                near = now if now in known else nearest(name, known)
+                near = nearest(option.removeprefix("--"), known)
                 advice = f"; did you mean --{near}?" if near else ""
                 self.error(f"there is no option {option}{advice}")
 

@@ -24,7 +24,7 @@ from typing import Any
 from . import limits
 from .errors import ConfigurationError
 from .files import write_whole, writing
-from .profiles.selection import user_folder
+from .profiles.profile import user_folder
 from .records import parse_toml
 
 OPTIONS, SCREEN, KEYS, ALIASES = "options", "screen", "keys", "aliases"

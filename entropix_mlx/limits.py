@@ -113,16 +113,16 @@ def read_named(path: str | Path, most: int, error: type[EntropixError]) -> str:
         return read_bytes(expanded(path, error), most).decode("utf-8-sig")
 
 
-def read_stdin(error: type[EntropixError], most: int = TEXT_BYTES) -> bytes:
+def read_stdin(error: type[EntropixError]) -> bytes:
     """Return all of stdin.
 
     Raises:
-        error: there is none, or it is larger than that.
+        error: there is none, or it is larger than `TEXT_BYTES`.
     """
     if sys.stdin is None:
         raise error("there is no stdin to read: name a text or a file")
     with reading("stdin", error):
-        return _read(sys.stdin.buffer, Path("stdin"), most)
+        return _read(sys.stdin.buffer, Path("stdin"), TEXT_BYTES)
 
 
 def read_lines(

@@ -29,8 +29,6 @@ STEP = {
 FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}  # fields of its fork
 JUDGE = "judge"
 """Chose a fork's first branch against the score; the fork is read as one that the score chose."""
-QUESTION = {"rung": "level"}
-"""Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
 KEYS = {
     "transcript.thoughts": "transcript.reasoning",
     "transcript.pageup": "app.pageup",
@@ -38,9 +36,7 @@ KEYS = {
 }
 """Actions to which a configuration file gives keys."""
 SETTINGS = {"lookup": "speculation"}
-"""Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""
-COMMAND_LINE = SETTINGS | {"policy": "sampler", "rungs": "levels"}
-"""Options of the command line: then, now; configuration files may state either."""
+"""Fields of `Settings` in headers of traces."""
 
 _COMPARED = (
     "the entropy of the branches of a fork is no part of their comparison any more (it changed no"
@@ -102,17 +98,6 @@ def of_step(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_settings(record: Mapping[str, Any]) -> dict[str, Any]:
     return _renamed(record, SETTINGS)
-
-
-def of_question(record: Mapping[str, Any]) -> dict[str, Any]:
-    return _renamed(record, QUESTION)
-
-
-def of_answer(record: Mapping[str, Any]) -> dict[str, Any]:
-    answer = dict(record)
-    if isinstance(answer.get("question"), Mapping):
-        answer["question"] = _renamed(answer["question"], QUESTION)
-    return answer
 
 
 def _renamed(record: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

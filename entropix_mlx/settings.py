@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from .constraints.constraint import Constraint
 from .errors import SettingsError, whole_number
-from .profiles.confidence import AnswerMetrics, Verdict
 from .profiles.fields import LARGEST_WHOLE, Number, Rule, one_of, shown
-from .profiles.profile import REFERENCE, Profile
+from .profiles.profile import AUTO, REFERENCE, Profile, resolve
 from .profiles.sampler_specs import check_parameters, parameters
 from .profiles.sections import MOST_ANSWERS
-from .profiles.selection import AUTO, resolve
 from .samplers.registry import find_sampler, make_sampler
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
@@ -228,10 +226,6 @@ class ResolvedSettings:
 
     def with_seed(self, seed: int) -> ResolvedSettings:
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
-
-    def verdict(self, tokens: AnswerMetrics) -> Verdict | None:
-        """Return whether an answer is unsure; None where the profile has no threshold."""
-        return self.profile.abstain.verdict(tokens)
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from textual.app import App
 from textual.message import Message
 
-from entropix_mlx.answer.promise import Promise
+from entropix_mlx.answer.promise import unsure_rule
 from entropix_mlx.backends import events
 from entropix_mlx.backends.base import Action, Backend, BackendThread
 from entropix_mlx.backends.events import CancelToken, Event, ForkGrew, Prefilled, UserMessage
@@ -265,11 +265,10 @@ class BackendLink:
         """Say that the answer is below its profile's threshold, and what can be done."""
         answer = self._workspace.conversation.last.answer
         try:
-            promise = Promise(self._status.model)
+            rule = unsure_rule(self._status.model, self._workspace.profile.abstain)
         except ConfigurationError as error:
             self._app.notify(str(error), severity="error", markup=False)
             return
-        rule = promise if promise.state.marks else self._workspace.profile.abstain
         verdict = rule.verdict(AnswerMetrics.of(answer.steps))
         if verdict is not None and verdict.unsure:
             self._app.notify(f"{verdict.reason}; {ADVICE}", title="unsure", severity="warning")

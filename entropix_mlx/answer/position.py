@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import NamedTuple, Protocol
 
 from ..errors import NonFiniteLogitsError
-from ..step import OF_ATTENTION, Decision
+from ..step import OF_ATTENTION, Decision, Step
 
 
 class Likelihood(NamedTuple):
@@ -105,3 +106,39 @@ class Position:
         if self.distribution is None:
             raise RuntimeError("the arrays of this position are gone: it was detached")
         return self.distribution
+
+
+Scored = Position | Step
+"""A token with its natural log probability at temperature 1, and the entropy of the model's
+distribution before it, at temperature 1, in bits."""
+
+
+class Stretch(NamedTuple):
+    """Means over some tokens, those of the model at temperature 1, in nats a token."""
+
+    logprob: float
+    entropy: float
+
+    @classmethod
+    def of(cls, tokens: Iterable[Scored]) -> Stretch:
+        """Return the means over some tokens.
+
+        Raises:
+            ValueError: there are none.
+        """
+        logprobs, entropies = zip(*((one.logprob, one.entropy) for one in tokens), strict=True)
+        return cls(fmean(logprobs), fmean(entropies) * math.log(2))
+
+
+def gain(tried: Iterable[Scored], usual: Iterable[Scored]) -> float:
+    """Return how much better a tried continuation is than the usual one, in nats a token.
+
+    Log p tells how likely the tokens are that were drawn, and the entropy how sure the model was
+    before it drew them. Each has errors of its own, so the gain is the mean of the two, over as
+    many tokens as both have.
+    """
+    pairs = list(zip(tried, usual, strict=False))
+    if not pairs:
+        return 0.0
+    one, other = (Stretch.of(side) for side in zip(*pairs, strict=True))
+    return ((one.logprob - other.logprob) - (one.entropy - other.entropy)) / 2

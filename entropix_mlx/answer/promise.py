@@ -31,6 +31,7 @@ from .. import limits
 from ..errors import ConfigurationError, PromptError
 from ..files import write_whole, writing
 from ..profiles.confidence import SCORES, AnswerMetrics, Verdict, score_of
+from ..profiles.sections import Abstain
 from ..records import from_record, parse_json
 
 ANSWERS = "answers"
@@ -210,6 +211,17 @@ class Promise:
             except BaseException:
                 self.state = before
                 raise
+
+
+def unsure_rule(model: str, otherwise: Abstain) -> Promise | Abstain:
+    """Return what calls a model's answers unsure: its promise, or `otherwise` before the first
+    mark.
+
+    Raises:
+        ConfigurationError: as `Promise`.
+    """
+    promise = Promise(model)
+    return promise if promise.state.marks else otherwise
 
 
 @contextmanager

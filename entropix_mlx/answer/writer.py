@@ -20,8 +20,7 @@ from ..step import (
 )
 from .loops import LoopDetector
 from .position import Position
-from .stops import StopStrings
-from .text_stream import TextStream
+from .text_stream import StopStrings, TextStream
 
 if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper

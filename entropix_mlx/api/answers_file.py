@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import limits
 from ..errors import OutputError, PromptError
 from ..files import write_line, write_whole, writing
-from ..old_names import of_settings
 from ..palette import to_json
 from ..settings import Settings
 from ..summary import Summary
@@ -183,7 +182,6 @@ class AnswersFile:
             record = json.loads(line.decode("utf-8"))
             key = record["line"], record["sample"]
             task = self._tasks.get(key)
-            record["options"] = of_settings(record.get("options", {}))
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
             raise OutputError(f"{where} is not an answer: name another file") from error
         if task is None or any(record.get(name) != value for name, value in task.header.items()):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from .. import limits
 from ..errors import EntropixError, PromptError
-from ..old_names import SETTINGS, of_settings
 from ..profiles.fields import hint, overlaid, shown
 from ..records import parse_json
 from ..settings import Settings
@@ -184,7 +183,7 @@ def _cells(header: list[str], cells: list[str]) -> dict[str, Any]:
 
 
 def _check_key(name: str, word: str) -> None:
-    if name not in (*_KEYS, *SETTINGS):
+    if name not in _KEYS:
         raise PromptError(f"unknown {word} {shown(name)}; {hint(name, _KEYS)}")
 
 
@@ -206,7 +205,6 @@ class _LineReader:
             raise PromptError(f'write an object such as {{"prompt": "Why?"}}, not {shown(record)}')
         for key in record:
             _check_key(key, "key")
-        record = of_settings(record)
         if ("prompt" in record) == ("messages" in record):
             raise PromptError("give either a prompt or messages")
         options = {name: record[name] for name in _OPTIONS if name in record}

@@ -19,9 +19,8 @@ from ..chat.conversation import Conversation, Reply
 from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import EntropixError, SessionError
 from ..profiles.fields import spell_infinities
-from ..profiles.profile import Profile, differences
+from ..profiles.profile import AUTO, Profile, differences
 from ..profiles.sampler_specs import parameters
-from ..profiles.selection import AUTO
 from ..samplers.registry import find_sampler
 from ..settings import Settings
 from ..step import Step

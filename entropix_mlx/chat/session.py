@@ -27,8 +27,7 @@ from ..errors import ContextLengthError, EntropixError, SessionError
 from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..notes.notes import Notes
-from ..profiles.profile import Profile
-from ..profiles.selection import resolve
+from ..profiles.profile import Profile, resolve
 from ..settings import ResolvedSettings, Settings
 from ..step import Alternative, DrawDistribution, Step
 from ..traces.trace import Header, TraceFolder

@@ -27,10 +27,6 @@ _ABOUT_WEIGHTS = ("parameters", "Expected shape", "safetensors", "not in model")
 def make_tapped(checkpoint: Checkpoint, group: Group | None = None) -> TappedModel:
     """Return a model whose weights have been found and fit, but have not been read.
 
-    Args:
-        checkpoint: what to make it of.
-        group: the ranks that share it, of which this one takes its share; None for all of it.
-
     Raises:
         WeightsError: weights are missing, superfluous or of another shape.
         UnsupportedModelError: mlx-lm cannot compute it, or not on so many ranks; the message says

@@ -59,10 +59,6 @@ def make_skeleton(
     Layers whose weights are packed are quantized layers of the same packing. Without
     ``tie_word_embeddings``, the presence of an output head decides.
 
-    Args:
-        checkpoint: what to make it of.
-        group: the ranks that share it, of which this one takes its share; None for all of it.
-
     Raises:
         WeightsError: a field of the configuration is absurd, or a tensor is missing, superfluous,
             or of another shape or type.

@@ -51,10 +51,6 @@ class ModelTokenizer(TokenizerWrapper):  # type: ignore[misc]  # mlx-lm has no t
     def around(cls, tokenizer: TokenizerWrapper, where: object) -> ModelTokenizer:
         """Return a tokenizer with these safeguards, after trying it.
 
-        Args:
-            tokenizer: as mlx-lm or `build_tokenizer` built it.
-            where: its file or folder, for messages.
-
         Raises:
             TokenizerError: a special token is no token, or a text cannot be encoded or decoded.
         """

@@ -20,8 +20,8 @@ from ..answer.selection import SCORE
 from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import PromptError
 from ..extraction.documents import Document
+from ..extraction.rows import write_thresholds
 from ..extraction.task import Extraction, read_examples
-from ..extraction.thresholds import write_thresholds
 from ..lab.calibration.fields import FieldThreshold, fit_fields, rows_needed
 from ..lab.evaluation.arms import FORMS, PLAIN, Arm, answers, plan
 from ..lab.evaluation.confidence import RISK, Abstention, fit_threshold
@@ -32,7 +32,7 @@ from ..lab.evaluation.report import interval, percent
 from ..lab.evaluation.tasks import problems_of
 from ..models.config import fingerprint
 from ..profiles.confidence import SCORES
-from ..profiles.selection import profile_for, user_folder
+from ..profiles.profile import profile_for, user_folder
 from ..profiles.writing import prepare, write_profile
 from ..settings import BATCH, Settings
 from ..tables import Table

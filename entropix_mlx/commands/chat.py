@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import limits
+from ..answer.promise import unsure_rule
 from ..backends.remote import KEY_VARIABLE, NO_ASKING, NO_TRACE, Address
 from ..chat import slash
 from ..chat.attachments import with_files
@@ -27,7 +28,7 @@ from ..step import Step
 from ..summary import Summary
 from ..traces.trace import TraceFolder
 from .shared import answers, loading, options, output
-from .shared.first_model import with_model
+from .shared.loading import with_model
 from .shared.options import ModelOptions
 from .shared.output import USAGE
 
@@ -239,7 +240,7 @@ def run_plain(request: ChatRequest) -> int:
     )
     session.notes = notes
     session.draft_model = loading.load_draft(request.model, model, tokenizer)
-    return PlainChat(session, request.color).run()
+    return PlainChat(session, request.model.name, request.color).run()
 
 
 def _report_dropped(turns: int) -> None:
@@ -249,8 +250,8 @@ def _report_dropped(turns: int) -> None:
 class PlainChat:
     """Reads lines, and sends each to the session as a question, or runs the command that it is."""
 
-    def __init__(self, session: Session, color: str) -> None:
-        self._session = session
+    def __init__(self, session: Session, model: str, color: str) -> None:
+        self._session, self._model = session, model
         self._colour = output.use_colour(color, sys.stdout)
         self._commands: dict[str, Callable[[str], Iterator[Step] | None]] = {
             "/regenerate": lambda _: session.regenerate(),
@@ -316,7 +317,8 @@ class PlainChat:
         output.info(f"({'; '.join(filter(None, (shares, done, looped, speed)))})")
         for value in answers.constrained(summary):
             output.info(value)
-        answers.report_if_unsure(self._session.certainty)
+        rule = unsure_rule(self._model, self._session.profile.abstain)
+        answers.report_if_unsure(rule.verdict(summary.metrics))
 
     def _show_chosen(self, first: list[Step], held: bool) -> list[Step]:
         """Return the chosen one of several answers, or the only one; write it if it is not

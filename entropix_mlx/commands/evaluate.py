@@ -29,7 +29,7 @@ from ..lab.evaluation.report import EvaluationReport
 from ..lab.evaluation.results import check_comparisons, combinations_of, combine
 from ..lab.evaluation.tasks import ARITHMETIC, NOTES, own_notes, problems_of
 from ..profiles.fields import hint
-from ..profiles.selection import AUTO
+from ..profiles.profile import AUTO
 from ..records import parse_toml
 from ..settings import BATCH, Settings
 from .ranks import shares

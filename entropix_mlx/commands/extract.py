@@ -9,9 +9,8 @@ from pathlib import Path
 from ..errors import PromptError
 from ..extraction.documents import read_documents
 from ..extraction.review import Review, read_decisions, with_decisions
-from ..extraction.rows import Row, write_rows
+from ..extraction.rows import Row, read_thresholds, write_rows
 from ..extraction.task import Extraction, read_examples
-from ..extraction.thresholds import read_thresholds
 from ..files import check_target
 from ..settings import BATCH
 from .shared import options, output

@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..answer.promise import Promise
+from ..answer.promise import unsure_rule
 from ..api.answers_file import AnswersFile, Task, all_tasks, records
 from ..api.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..files import check_target
-from ..settings import BATCH, ResolvedSettings, Settings
+from ..settings import BATCH, Settings
 from ..summary import Summary
 from ..traces.trace import make_folder, recorded
 from .ranks import shares
 from .shared import answers, loading, options, output, prompts
-from .shared.first_model import with_model
+from .shared.loading import with_model
 from .shared.options import ModelOptions, OutputOptions
 from .shared.prompts import PromptOptions
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..api.batch import BatchAnswer
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
+    from ..profiles.confidence import Verdict
 
 MANY_ONLY = ("output", "resume", "batch")
 ONE_ONLY = ("jsonl", "ask", "prefill_response", "prompt_cache_file")
@@ -136,10 +137,10 @@ def answer_one(request: GenerateRequest) -> int:
         check_target(request.trace)
     prompt = request.prompt.read()
     notes = loading.open_notes(request.notes)
-    promise = Promise(request.model.name)
     model, tokenizer = loading.load_model(request.model)
     draft = loading.load_draft(request.model, model, tokenizer)
     resolved = loading.resolve(request.settings, model)
+    rule = unsure_rule(request.model.name, resolved.profile.abstain)
     cache, tokens = request.prompt.load_cache(), request.prompt.encode(tokenizer, prompt)
     from ..api.generate import stream_answers, stream_generate
 
@@ -154,7 +155,7 @@ def answer_one(request: GenerateRequest) -> int:
     if resolved.settings.answers != 1:
         several, stream = stream_answers(*asked, prompt_cache=cache, **hooks)
         code = answers.show_answers(several, stream, request.output, summary)
-        _show_totals(request.output, resolved, promise, summary, several)
+        _show_totals(request.output, resolved.seed, rule.verdict(summary.metrics), summary, several)
         return code
     steps = stream_generate(*asked, prompt_cache=cache, **hooks)
     if request.trace:
@@ -164,21 +165,19 @@ def answer_one(request: GenerateRequest) -> int:
         )
         steps = recorded(steps, request.trace, header)
     code = answers.show_steps(steps, request.output, summary)
-    _show_totals(request.output, resolved, promise, summary)
+    _show_totals(request.output, resolved.seed, rule.verdict(summary.metrics), summary)
     return code
 
 
 def _show_totals(
     form: OutputOptions,
-    resolved: ResolvedSettings,
-    promise: Promise,
+    seed: int,
+    verdict: Verdict | None,
     summary: Summary,
     several: AnswerSelection | None = None,
 ) -> None:
-    rule = promise if promise.state.marks else resolved
-    verdict = rule.verdict(summary.metrics)
     if form.json:
-        more: dict[str, Any] = {"seed": resolved.seed}
+        more: dict[str, Any] = {"seed": seed}
         more |= {} if verdict is None else {"certainty": verdict.to_dict()}
         more |= {} if several is None else {"answers": several.to_dict()}
         output.write_json(summary.to_dict() | more, indent=2)
@@ -196,7 +195,7 @@ def _show_totals(
         f"{summary.prompt_tokens} prompt tokens, first token after"
         f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
         f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
-        f"finished: {summary.ending}; seed {resolved.seed}",
+        f"finished: {summary.ending}; seed {seed}",
         *answers.constrained(summary),
         *([] if several is None else [str(several)]),
     )

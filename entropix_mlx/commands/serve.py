@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from .. import limits
 from ..backends.remote import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError, brief
-from ..profiles.selection import AUTO
+from ..profiles.profile import AUTO
 from ..settings import BATCH
 from .shared import options, output, server_log
 from .shared.loading import load_model

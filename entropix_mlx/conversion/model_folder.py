@@ -49,12 +49,6 @@ computed."""
 def new_folder(out: Path, source: Path, nbytes: int, force: bool) -> Iterator[Path]:
     """Yield an empty temporary folder; rename it to `out` on success, delete it on failure.
 
-    Args:
-        out: the folder to write.
-        source: what is read meanwhile; it is never replaced.
-        nbytes: how many bytes will be written.
-        force: whether to replace `out` if `check_free` allows it.
-
     Raises:
         OutputError: `out` exists and may not be replaced, cannot be written, or the disk is full.
     """

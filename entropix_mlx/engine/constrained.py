@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import numpy as np
 
+from ..answer.interventions.reasoning import ReasoningSpan
 from ..answer.loops import LoopDetector
-from ..answer.reasoning import ReasoningSpan
 from ..answer.requests import Advance
 from ..constraints.constraint import Constraint
 from ..constraints.matcher import Mask, Matcher, matcher_for

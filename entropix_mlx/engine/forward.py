@@ -33,11 +33,10 @@ from ..models.base import AttentionLayers, Forward, LanguageModel, Rows
 from ..models.llama.attention import AttentionQueries, Masked, RowScores
 from ..models.llama.cache import TextCache
 from ..models.memory import CLEAR_EVERY
-from ..samplers.base import Sampler
+from ..samplers.base import Sampler, State, joined, rows_of
 from ..samplers.draw import draw_distinct, logprob, uniforms
 from ..samplers.metrics.logits import most_probable, numbers
 from ..samplers.position import Sampled, sample
-from ..samplers.state import State, joined, rows_of
 from ..settings import ResolvedSettings
 from .cached_text import CachedText
 

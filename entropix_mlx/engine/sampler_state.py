@@ -20,9 +20,8 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.requests import DRAWN, Advance
 from ..errors import SamplerError
-from ..samplers.base import Sampler
+from ..samplers.base import Memory, Sampler, State, TextStart, joined, rows_of
 from ..samplers.metrics.logits import numbers
-from ..samplers.state import Memory, State, TextStart, joined, rows_of
 from ..step import Step
 from .forward import Pass
 

@@ -30,11 +30,7 @@ class Document:
 
 
 def read_documents(paths: Sequence[str | Path], column: str | None = None) -> list[Document]:
-    """Return the texts of some files in their order.
-
-    Args:
-        paths: text, Markdown, HTML or PDF files; with a `column`, CSV or JSON Lines files.
-        column: the one that holds the texts.
+    """Return the texts of some files in their order, or those in a column of some tables.
 
     Raises:
         PromptError: there is no such file, a table has no such column, or there are too many texts.

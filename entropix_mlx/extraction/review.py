@@ -67,12 +67,6 @@ class Review:
     ) -> None:
         """Read what was decided before.
 
-        Args:
-            rows: with the unsure fields of each named.
-            texts: of the documents, by name.
-            candidates: by document and field.
-            path: of the file of decisions.
-
         Raises:
             OutputError: that file cannot be read, or holds something else.
         """

@@ -11,9 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import OutputError
+import tomlkit
+
+from entropix_mlx import limits
+
+from ..errors import OutputError, ProfileError
 from ..files import write_whole, writing
 from ..palette import to_json
+from ..records import parse_toml
 
 OWN = ("document", "unsure", "reviewed", "error")
 """Columns of a CSV file that are no fields; a field of such a name is written as
@@ -117,3 +122,30 @@ def _csv(rows: Sequence[Row]) -> str:
             cells[f"{titles[name]}.confidence"] = f"{row.confidence[name]:.4f}"
         writer.writerow(cells)
     return text.getvalue()
+
+
+def read_thresholds(path: str | Path) -> dict[str, float]:
+    """Return the least confidence by field, as `write_thresholds` wrote it.
+
+    Raises:
+        ProfileError: the file cannot be read, or states something else.
+    """
+    text = limits.read_named(path, limits.PROFILE_BYTES, ProfileError)
+    try:
+        stated = parse_toml(text)["thresholds"]
+        return {str(name): float(least) for name, least in stated.items()}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ProfileError(
+            f"{path} states no thresholds: write it with entropix calibrate --fields"
+        ) from error
+
+
+def write_thresholds(path: Path, thresholds: Mapping[str, float], risk: float, rows: int) -> None:
+    """Write the least confidence by field; an infinite one says that no threshold keeps the risk.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    content = tomlkit.dumps({"risk": risk, "rows": rows, "thresholds": dict(thresholds)})
+    with writing(path, OutputError):
+        write_whole(path, content)

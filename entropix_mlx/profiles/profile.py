@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from .. import limits, old_names
-from ..errors import ProfileError, brief
+from ..errors import ConfigurationError, ProfileError, brief
+from ..files import expanded
+from ..models.config import ModelShape, fingerprint
 from ..records import parse_toml
 from . import sampler_specs
 from .fields import build_section, overlaid, reject_unknown
@@ -191,3 +194,46 @@ def _check_order(adaptive: Adaptive, source: str) -> None:
             raise ProfileError(
                 f"{source}: adaptive.min_{name} ({low}) exceeds adaptive.max_{name} ({high})"
             )
+
+
+AUTO = "auto"  # names the profile that fits the model
+
+
+def user_folder() -> Path:
+    home = expanded(os.environ.get("XDG_CONFIG_HOME") or "~/.config", ConfigurationError)
+    return home / "entropix" / "profiles"
+
+
+def profile_for(config: ModelShape) -> Profile:
+    """Return the profile calibrated for a model: a user's newest that is valid, or a built-in
+    one."""
+    key = fingerprint(config)
+    for profile in _candidates():
+        if profile.calibration.get("fingerprint") == key:
+            return profile
+    return Profile.load(REFERENCE)
+
+
+def resolve(
+    profile: str | Path | Profile,
+    config: ModelShape,
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Profile:
+    """Return a profile for a model, `AUTO` or one that `Profile.load` takes, with some changes.
+
+    Raises:
+        ProfileError: no such profile, a bad one, or a field that is unknown or out of range.
+    """
+    found = profile_for(config) if profile == AUTO else Profile.load(profile)
+    return found.replace(changes or {})
+
+
+def _candidates() -> Iterator[Profile]:
+    files = user_folder().glob("*.toml") if user_folder().is_dir() else ()
+    own = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
+    sources: list[str | Path] = [*own, *builtin_names()]
+    for source in sources:
+        try:
+            yield Profile.load(source)
+        except ProfileError:
+            continue

@@ -21,9 +21,8 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Planned, Sampler, constant_plan
+from .base import Planned, Sampler, State, TextStart, constant_plan
 from .metrics.logits import LARGEST_GAP, LOG2_E, Measured
-from .state import State, TextStart
 
 WIDTH = 0.3
 SHARPNESS = 10.0

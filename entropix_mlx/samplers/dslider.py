@@ -22,9 +22,8 @@ import numpy as np
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Planned, Sampler, constant_plan
+from .base import Planned, Sampler, State, TextStart, constant_plan
 from .metrics.logits import LARGEST_GAP, LN_2, Candidates, Measured, Odds, most_probable
-from .state import State, TextStart
 
 SUPPORT = 16  # the most probable tokens, from which is drawn
 FLOOR = math.log(1e-8)  # nats: a smaller log probability counts as this one

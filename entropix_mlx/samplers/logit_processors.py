@@ -28,8 +28,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from .base import Sampler
-from .state import NO_TOKEN, WINDOW, State
+from .base import NO_TOKEN, WINDOW, Sampler, State
 
 LONGEST = 50  # the longest piece of text that DRY tells apart from longer ones
 LARGEST_PENALTY = 1e6  # nats. Less a larger number, a float32 logit would be lost.

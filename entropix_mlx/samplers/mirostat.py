@@ -19,9 +19,8 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Plan, Sampler, constant_plan
+from .base import Plan, Sampler, State, TextStart, constant_plan
 from .metrics.logits import LN_2, Measured
-from .state import State, TextStart
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:

@@ -24,10 +24,10 @@ from typing import Any
 import mlx.core as mx
 
 from ..profiles.profile import REFERENCE, Profile
+from .base import State
 from .draw import uniforms
 from .position import sample
 from .registry import make_sampler
-from .state import State
 
 
 def sampler(

@@ -36,7 +36,18 @@ import mlx.core as mx
 from ..models.device import compiles
 from ..models.llama.attention import RowScores
 from ..step import Decision, Metrics
-from .base import STRATEGIES, Drawing, Plan, Rule, Sampler, as_planned
+from .base import (
+    STRATEGIES,
+    Drawing,
+    Plan,
+    Rule,
+    Sampler,
+    State,
+    TextStart,
+    Window,
+    as_planned,
+    repeated,
+)
 from .draw import draw, logprob, ranks_needed
 from .logit_processors import adjust
 from .metrics.attention import PLAIN_ATTENTION, compiled_attention, measure_attention
@@ -54,7 +65,6 @@ from .metrics.logits import (
     numbers,
     self_certainty,
 )
-from .state import State, TextStart, Window, repeated
 
 Alternatives = tuple[tuple[int, float], ...]  # tokens and log probabilities, best first
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..answer.reasoning import ReasoningSpan
+from ..answer.interventions.reasoning import ReasoningSpan
 from ..constraints.constraint import GRAMMAR, JSON_SCHEMA, Constraint
 from ..errors import ConstraintError
-from ..tools.formats import CallFormat
+from ..tools.formats import CallFormat, json_rule
 from ..tools.reader import CallReader, ReasoningReader
-from ..tools.rules import json_rule
 from .openai.errors import RequestError
 from .openai.message import ChatMessage
 from .openai.parse import CompletionRequest

@@ -13,6 +13,7 @@ import functools
 import heapq
 import itertools
 import json
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
@@ -22,7 +23,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 
-from ..errors import ContextLengthError
+from ..answer.promise import Promise, unsure_rule
+from ..errors import ConfigurationError, ContextLengthError
+from ..profiles.profile import Profile
+from ..profiles.sections import Abstain
 from ..settings import SEED_BITS
 from ..tools.formats import CallFormat
 from .compiling import Compiler
@@ -34,6 +38,8 @@ from .openai.responses import Choice, TokenText
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+_log = logging.getLogger(__name__)
 
 PIECE = 2**13
 """Characters of a text that are tokenized at once: about a hundredth of a second."""
@@ -194,6 +200,7 @@ class Intake:
         if isinstance(prefix, str):
             yield from self._count(prefix)
             prefix = tuple(self._tokenizer.encode(prefix, add_special_tokens=False))
+        rule = self._unsure_rule(request)
         choices: list[Choice] = []
         for prompt in request.prompts:
             yield from self._count(_text(prompt) or "")
@@ -204,11 +211,19 @@ class Intake:
             for sample in range(request.n):
                 settings = replace(request.settings, seed=first + sample)
                 index = len(choices)
-                choice = Choice(index, tokens, settings, request, self._tokens, echoed)
+                choice = Choice(index, tokens, settings, request, self._tokens, rule, echoed)
                 choice.message = self._compiler.message(request, form, tokens)
                 choices.append(choice)
             yield
         return choices
+
+    def _unsure_rule(self, request: CompletionRequest) -> Promise | Abstain:
+        rule = Profile.load(request.settings.profile).abstain
+        try:
+            return unsure_rule(self._served.name, rule)
+        except ConfigurationError as error:  # of the server's own file: no client can mend it
+            _log.warning("%s", error)
+            return rule
 
     def _count(self, text: str) -> Work[None]:
         """Refuse a text that has far more tokens than the context, before all are known."""

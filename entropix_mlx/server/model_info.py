@@ -11,8 +11,7 @@ from .._version import __version__
 from ..errors import ProfileError
 from ..models.config import ModelShape, fingerprint
 from ..profiles.fields import spell_infinities
-from ..profiles.profile import Profile, builtin_names
-from ..profiles.selection import AUTO, profile_for, user_folder
+from ..profiles.profile import AUTO, Profile, builtin_names, profile_for, user_folder
 from ..settings import Settings
 from .openai.errors import RequestError
 

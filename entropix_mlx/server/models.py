@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import EntropixError, SettingsError
 from ..profiles.fields import check_text
-from ..profiles.selection import resolve
+from ..profiles.profile import resolve
 from ..settings import Settings
 from .batching import Batcher
 from .intake import BodyReader, Intake

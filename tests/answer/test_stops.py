@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entropix_mlx.answer.stops import StopStrings
+from entropix_mlx.answer.text_stream import StopStrings
 
 TEXTS = st.text("abc ", max_size=30)
 STOPS = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3)

@@ -40,7 +40,14 @@ def test_a_text_file_has_a_prompt_a_line(read):
 
 def test_a_line_of_json_has_options_of_its_own(read):
     lines = [
-        {"prompt": "one", "id": [7], "seed": 3, "stop": "\n", "sampler": "greedy", "lookup": 3},
+        {
+            "prompt": "one",
+            "id": [7],
+            "seed": 3,
+            "stop": "\n",
+            "sampler": "greedy",
+            "speculation": 3,
+        },
         {"prompt": "two", "changes": {"think": {"max_insertions": 2}}, "system_prompt": "x"},
         {"messages": [{"role": "user", "content": "three"}], "logit_bias": {"65": -2}},
     ]
@@ -48,7 +55,7 @@ def test_a_line_of_json_has_options_of_its_own(read):
     one, two, three = read("\n".join(map(json.dumps, lines)), "JSONL", base, "be brief")
     assert (one.id, one.settings.seed, one.settings.stop) == ([7], 3, ("\n",))
     assert (one.settings.sampler, one.settings.max_tokens) == ("greedy", 9)
-    assert one.settings.speculation == 3, "also under its name before"
+    assert one.settings.speculation == 3
     assert two.settings.changes == {"think": {"min_gap": 5, "max_insertions": 2}}
     assert (two.system_prompt, two.settings.sampler) == ("x", "entropix")
     assert three.settings.logit_bias == {65: -2}

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load
-from entropix_mlx.checkpoints.hub import download
-from entropix_mlx.checkpoints.locate import format_of
+from entropix_mlx.checkpoints.locate import download, format_of
 from entropix_mlx.errors import (
     ModelNotFoundError,
     WeightsError,

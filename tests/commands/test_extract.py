@@ -7,7 +7,7 @@ from io import StringIO
 import jsonschema
 import pytest
 
-from entropix_mlx.extraction.thresholds import read_thresholds
+from entropix_mlx.extraction.rows import read_thresholds
 
 SCHEMA = {
     "type": "object",

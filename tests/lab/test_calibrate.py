@@ -19,7 +19,7 @@ from entropix_mlx.lab.calibration.calibrate import (
 from entropix_mlx.lab.calibration.measurements import disagreement_auroc, solve
 from entropix_mlx.lab.calibration.worth import worth
 from entropix_mlx.models.config import fingerprint
-from entropix_mlx.profiles.selection import profile_for, resolve, user_folder
+from entropix_mlx.profiles.profile import profile_for, resolve, user_folder
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.profiles.writing import to_toml, write_profile
 from entropix_mlx.step import Alternative

@@ -74,7 +74,8 @@ def test_questions_from_files(tmp_path):
     own = tmp_path / "own.jsonl"
     own.write_text(
         '{"question": "2 + 2?", "answer": 4, "rule": "number", "level": "easy"}\n'
-        '{"question": "Capital of France?", "answer": ["Paris", "paris"], "id": "f", "rung": "x"}\n'
+        '{"question": "Capital of France?", "answer": ["Paris", "paris"], "id": "f", "level": "x"}'
+        "\n"
     )
     assert {(q.id, q.level) for q in of(str(own))} == {("own/1", "easy"), ("own/f", "x")}
     svamp = tmp_path / "svamp.json"

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from entropix_mlx import Profile, stream_generate
-from entropix_mlx.answer.continuation import Stretch, gain
 from entropix_mlx.answer.interventions.prose import Place
+from entropix_mlx.answer.position import Stretch, gain
 from entropix_mlx.errors import OutputError
 from entropix_mlx.lab.answering import Answered, Answerer, Journal
 from entropix_mlx.lab.calibration import thoughts

@@ -10,9 +10,9 @@ from scipy.special import digamma
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers import dslider
+from entropix_mlx.samplers.base import TextStart
 from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.registry import make_sampler
-from entropix_mlx.samplers.state import TextStart
 from tests.oracle.samplers import at, drawn_from, entropy, observed, softmax, some_logits
 
 VOCAB = 300

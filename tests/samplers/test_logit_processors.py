@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from entropix_mlx.samplers.base import WINDOW, TextStart, Window
 from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.logit_processors import LARGEST_PENALTY, LONGEST, adjust
 from entropix_mlx.samplers.position import sample
 from entropix_mlx.samplers.registry import make_sampler
-from entropix_mlx.samplers.state import WINDOW, TextStart, Window
 
 VOCAB = 12
 BREAKERS = [7, 9]

@@ -19,6 +19,16 @@ def test_an_answer_is_marked(client):
     assert mark.score == -scores["max_entropy"]
 
 
+def test_certainty_goes_by_the_promise(client, tmp_path):
+    assert client.complete().choice["entropix"]["certainty"] is None
+    for _ in range(20):
+        client.post("/v1/feedback", json={"right": True, "score": 0})
+    certainty = client.complete().choice["entropix"]["certainty"]
+    assert (certainty["unsure"], certainty["threshold"]) == (True, 0)
+    (tmp_path / "entropix_mlx" / "promises.json").write_text("no promises")
+    assert client.complete().choice["entropix"]["certainty"] is None
+
+
 @pytest.mark.parametrize(
     "body",
     [

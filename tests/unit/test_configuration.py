@@ -13,7 +13,7 @@ MINE = """\
 max-tokens = 33   # enough
 temperature = 0.5
 stop = ["END"]
-lookup = "off"   # the name of speculation before
+speculation = "off"
 no-think = true
 
 [screen]

@@ -8,7 +8,7 @@ import pytest
 
 from entropix_mlx import Profile, Settings, cli, generate, stream_generate
 from entropix_mlx.errors import EntropixError
-from entropix_mlx.profiles import selection
+from entropix_mlx.profiles import profile as profiles
 from tests.conftest import tokens
 
 PROMPT = list(b"Hello")
@@ -59,7 +59,7 @@ def test_resolved_settings_have_a_profile_and_a_seed(tiny_model, monkeypatch):
     assert resolved.seed is not None
     assert resolved.settings.changes == {}
 
-    monkeypatch.setattr(selection, "profile_for", lambda *_: pytest.fail("it was found already"))
+    monkeypatch.setattr(profiles, "profile_for", lambda *_: pytest.fail("it was found already"))
     again = resolved.settings.resolved(tiny_model.config)
     assert (again.profile, again.seed) == (resolved.profile, resolved.seed)
     assert resolved.with_seed(7).settings.seed == 7
@@ -68,8 +68,8 @@ def test_resolved_settings_have_a_profile_and_a_seed(tiny_model, monkeypatch):
 
 def test_a_run_looks_for_its_profile_once(tiny_folder, tmp_path, monkeypatch):
     found = []
-    original = selection.profile_for
-    monkeypatch.setattr(selection, "profile_for", lambda c: found.append(1) or original(c))
+    original = profiles.profile_for
+    monkeypatch.setattr(profiles, "profile_for", lambda c: found.append(1) or original(c))
     trace = str(tmp_path / "trace.jsonl")
     arguments = ["--model", str(tiny_folder), "-p", "x", "-m", "2", "--trace", trace]
     assert cli.main(["generate", *arguments]) == 0

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from ...errors import ProfileError
 from ...profiles.sections import Think
 from ...step import Dropped, DropReason, Origin, Step, Strategy
-from ..continuation import gain
-from ..position import Position
+from ..position import Position, gain
 from ..requests import DRAWN, NOTHING, Advance
 from ..writer import Record
 from .base import Allowance, AnswerText, Outcome, Trial, Trigger, contains, text_of, words_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..shared import first_model, options, output
+from ..shared import loading, options, output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ...checkpoints.inventory import inventory
 
     if arguments.download is not None:
-        output.write(f"{first_model.download_model(arguments.download)}\n")
+        output.write(f"{loading.download_model(arguments.download)}\n")
         return 0
     _print(f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model")
     for entry in inventory(arguments.folders):

@@ -188,12 +188,7 @@ class Coordinator:
 
 
 def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoReturn:
-    """Run a command on rank 0, and end all ranks with its exit code.
-
-    Args:
-        place: of this process.
-        run: the command; returns its exit code.
-    """
+    """Run a command on rank 0, and end all ranks with its exit code."""
     try:
         coordinator = Coordinator(place)
     except EntropixError as error:

@@ -72,13 +72,6 @@ def answer(
 ) -> int:
     """Answer the tasks that have no answer in a file yet, this rank's share of them in a group.
 
-    Args:
-        options: for the model.
-        path: the file for all answers; None keeps none.
-        tasks: those of all ranks.
-        run: answers tasks.
-        resume: whether to continue the files that are there.
-
     Returns:
         An exit code.
 

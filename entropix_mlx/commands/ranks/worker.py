@@ -23,12 +23,7 @@ Run = Callable[["Worker"], int]
 
 
 def work(place: RankEnvironment, run: Run) -> NoReturn:
-    """Carry out rank 0's orders on another rank, until it ends.
-
-    Args:
-        place: of this process.
-        run: the command, for `--mode data`; it raises its errors.
-    """
+    """Carry out rank 0's orders on another rank, until it ends."""
     stderr = _silence()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 gets it, too
 

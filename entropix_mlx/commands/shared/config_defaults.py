@@ -9,7 +9,6 @@ from typing import Any
 
 from ...configuration import OPTIONS, Configuration
 from ...errors import EntropixError
-from ...old_names import COMMAND_LINE
 from ...profiles.fields import nearest
 from ...settings import Settings
 
@@ -33,7 +32,6 @@ def set_defaults(
     actions = _actions(parser)
     for key, value in configuration.options.items():
         name = key.replace("-", "_")
-        name = COMMAND_LINE.get(name, name)
         if name in actions:
             try:
                 default = _checked(parser, actions[name], value)

@@ -1,21 +1,29 @@
-"""Loading what an answer is made with: a model, a draft model, a folder of notes."""
+"""Loading what an answer is made with: a model, perhaps downloaded first, a draft model, notes."""
 
 from __future__ import annotations
 
 import gc
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...profiles.selection import AUTO
+from ...errors import ModelNotFoundError
+from ...profiles.profile import AUTO
 from ...samplers.registry import SAMPLERS
 from ...settings import ResolvedSettings, Settings
 from . import output
-from .first_model import located
 from .options import ModelOptions
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ...downloads.offers import ModelOffer
+    from ...downloads.resuming import OnProgress
     from ...engine.speculation.draft_model import DraftModel
     from ...models.base import LanguageModel
     from ...notes.notes import Notes
@@ -81,3 +89,119 @@ def resolve(settings: Settings, model: LanguageModel) -> ResolvedSettings:
             " one that fits)"
         )
     return resolved
+
+
+LONGEST_ANSWER = 100
+STOPPED = "stopped; what was downloaded is kept, and the same command goes on with the rest"
+
+
+def with_model(model: ModelOptions, *, yes: bool) -> ModelOptions:
+    """Return the options with a model: where none was named and none is here, one to download.
+
+    On a terminal the user chooses; `yes` takes the first.
+
+    Raises:
+        ModelNotFoundError: there is none, and nobody to ask, or nobody who wants one.
+        DownloadError: it cannot be downloaded.
+    """
+    if model.model is not None or model.ranks is not None:
+        return model
+    from ...checkpoints.locate import default_model
+
+    try:
+        return replace(model, model=default_model())
+    except ModelNotFoundError:
+        if not (yes or _can_ask()):
+            raise
+    from ...downloads.offers import fitting_offers
+    from ...models.memory import machine_memory
+
+    offers = fitting_offers(machine_memory())
+    offer = offers[0] if yes else _choose(offers)
+    return replace(model, model=download_model(offer.name))
+
+
+def _can_ask() -> bool:
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
+
+
+def _choose(offers: Sequence[ModelOffer]) -> ModelOffer:
+    output.report(
+        "no model was named; entropix models lists those that are here, and these can be had:"
+    )
+    names = [offer.name.rpartition("/")[2] for offer in offers]
+    width = max(map(len, names))
+    for number, (name, offer) in enumerate(zip(names, offers, strict=True), 1):
+        size = f"{offer.nbytes / 1e9:.1f} GB"
+        output.report(f"{number}  {name:{width}}  {size}  {offer.purpose}")
+    choices = [str(number) for number in range(1, len(offers) + 1)]
+    while True:
+        output.report(f"which one? 1 to {len(offers)}, Enter for 1, q for none: ", end="")
+        answer = sys.stdin.readline(LONGEST_ANSWER)
+        if answer.strip() in ("", *choices) and answer:
+            return offers[int(answer.strip() or 1) - 1]
+        if not answer or answer.strip() == "q":
+            raise ModelNotFoundError("no model was chosen: name one with --model, or choose later")
+
+
+def download_model(name: str) -> str:
+    """Download a model by its hub id, or the demo model, with a progress bar.
+
+    Returns what `loading.load` takes: the hub id, or a path.
+
+    Raises:
+        ModelNotFoundError, UnsupportedModelError, WeightsError: as for `locate.locate`.
+        DownloadError: the demo model cannot be downloaded.
+    """
+    from ...downloads.demo_model import download_demo_model
+    from ...downloads.offers import DEMO_NAME
+
+    if name != DEMO_NAME:
+        located(name)
+        return name
+    output.info("downloading the demo model (93 MB) …")
+    with _stopped_at_once(), _progress_bar() as on_progress:
+        return str(download_demo_model(on_progress))
+
+
+def located(name: str) -> Path:
+    """Return where a model is, as `locate.locate` does; Ctrl-C ends a download at once."""
+    from ...checkpoints.locate import locate
+
+    with _stopped_at_once(), _progress_bar() as on_progress:
+        return locate(name, on_progress)
+
+
+@contextmanager
+def _stopped_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process: the hub's client would first wait for files that are on their
+    way."""
+
+    def stop(*_: object) -> None:
+        output.report(f"\n{STOPPED}")
+        output.leave(output.INTERRUPTED)
+
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not ours or threading.current_thread() is not threading.main_thread():
+        yield  # whoever started this ignores interrupts, or ends the process itself
+        return
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[OnProgress]:
+    from tqdm import tqdm
+
+    disable = None if output.verbose() else True  # None: where stderr is no terminal
+    form = {"desc": "downloading", "unit": "B", "unit_scale": True, "leave": False, "delay": 0.1}
+    with tqdm(**form, disable=disable, file=sys.stderr) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield show

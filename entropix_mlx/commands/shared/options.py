@@ -19,10 +19,9 @@ from ...constraints.constraint import CHOICE, GRAMMAR, JSON_SCHEMA, REGEX, Const
 from ...errors import ConstraintError, ProfileError, PromptError, SettingsError, brief
 from ...files import expanded
 from ...profiles.fields import Number, overlaid
-from ...profiles.profile import Profile
+from ...profiles.profile import AUTO, Profile
 from ...profiles.sampler_specs import parameters
 from ...profiles.sections import MOST_FORKS
-from ...profiles.selection import AUTO
 from ...records import parse_json, parse_toml
 from ...samplers.registry import SAMPLERS
 from ...settings import ATTENTION_LAYERS, BATCH, LOOPS, Settings, draft_length

@@ -140,17 +140,7 @@ def trace_header(
     system_prompt: str | None = None,
     notes: Path | None = None,
 ) -> Header:
-    """Return the header for the trace of an answer, or of a text that answers nothing.
-
-    Args:
-        model: from `load`.
-        name: that of the model, for people.
-        settings: resolved.
-        tokens: those before the answer.
-        question: the prompt, if there is one.
-        system_prompt: of the question.
-        notes: the folder that the answer may quote.
-    """
+    """Return the header for the trace of an answer, or of a text that answers nothing."""
     turns = [] if question is None else [Turn(question)]
     return Header(
         model=name,

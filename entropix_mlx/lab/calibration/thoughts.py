@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ...answer.continuation import Stretch, gain
 from ...answer.interventions.base import AnswerText, words_of
 from ...answer.interventions.prose import ALLOWED, Place, asks_for
 from ...answer.interventions.thinking import flaw, to_tokens, written
+from ...answer.position import Stretch, gain
 from ...profiles.profile import Profile
 from ...profiles.sections import Think
 from ...samplers.registry import make_sampler

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...answer.continuation import Stretch
+from ...answer.position import Stretch
 from ...profiles.profile import Profile
 from ...profiles.tree import classify
 from ...samplers.registry import make_sampler

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ... import limits, old_names
+from ... import limits
 from ...errors import PromptError, brief
 from ...records import from_record, parse_json
 from . import grading
@@ -120,7 +120,6 @@ def _gsm8k(task: str, number: int, record: dict[str, Any]) -> Problem:
 
 
 def _own(task: str, number: int, record: dict[str, Any]) -> Problem:
-    record = old_names.of_question(record)
     for key in record:
         if key not in _KEYS:
             raise PromptError(f"unknown key {brief(key)}; known: {', '.join(_KEYS)}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ... import limits, old_names
+from ... import limits
 from ...api.answers_file import Task
 from ...errors import PromptError
 from ...profiles.confidence import OPTIONAL, SCORED, AnswerMetrics
@@ -131,7 +131,7 @@ def parse_record(line: dict[str, Any]) -> AnswerRecord:
         ValueError: a field is missing or has another type.
         PromptError: its rule cannot grade it.
     """
-    found = from_record(AnswerRecord, old_names.of_answer(line))
+    found = from_record(AnswerRecord, line)
     grading.check_rule(found.question.rule, found.question.answers)
     lengths = {len(getattr(found.tokens, name)) for name in SCORED}
     lengths |= {len(values) for name in OPTIONAL if (values := getattr(found.tokens, name))}

@@ -34,11 +34,6 @@ class EvaluationReport:
     ) -> EvaluationReport:
         """Summarize at least one answer.
 
-        Args:
-            records: of any arms and tasks.
-            pairs: the arms to compare, as for `summarize`.
-            confidence: evaluate scores of confidence, too.
-
         Raises:
             PromptError: an arm that is to be compared has no answers.
         """

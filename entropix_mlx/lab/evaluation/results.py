@@ -84,11 +84,7 @@ class Results:
 
 
 def summarize(records: Sequence[AnswerRecord], pairs: Sequence[Pair] = ()) -> Results:
-    """Return accuracies and contrasts, in the order of the first answers.
-
-    Args:
-        records: of any arms.
-        pairs: the arms to compare; () for every two.
+    """Return accuracies and contrasts, in the order of the first answers; () compares every two.
 
     Raises:
         PromptError: an arm that is to be compared has no answers.

@@ -105,12 +105,6 @@ def translated(
 ) -> dict[str, Any]:
     """Return a configuration with every key that a class of mlx-lm reads.
 
-    Args:
-        config: as in a file.
-        keys: of the class, from `keys_of`.
-        truth: from `truth_of`.
-        where: the file, for messages.
-
     Raises:
         UnsupportedModelError: a key that the class does not read changes what is computed.
     """

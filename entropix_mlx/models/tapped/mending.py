@@ -33,12 +33,6 @@ _ACTIVATIONS = {"hidden_act", "hidden_activation", "activation_function"}
 def mend(model: nn.Module, truth: Any, read: frozenset[str], where: str) -> dict[str, Any]:
     """Make a model of mlx-lm compute what transformers would; return what else it is limited to.
 
-    Args:
-        model: as mlx-lm built it.
-        truth: what its configuration means, from `arguments.truth_of`.
-        read: the keys that its class reads.
-        where: the file, for messages.
-
     Raises:
         UnsupportedModelError: its rotary embedding is of a kind that is not computed here.
     """

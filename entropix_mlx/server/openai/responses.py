@@ -13,7 +13,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ...answer.position import Likelihood
-from ...profiles.profile import Profile
+from ...answer.promise import Promise
+from ...profiles.sections import Abstain
 from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
@@ -45,6 +46,8 @@ class Choice:
     """Of this answer, with its own seed."""
     request: CompletionRequest
     tokens: TokenText
+    rule: Promise | Abstain
+    """Calls answers unsure."""
     echoed: str = ""
     """The prompt's text, where the answer repeats it."""
     cached: int = 0
@@ -119,7 +122,7 @@ class Choice:
     def _totals(self) -> Json:
         summary = self.summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
-        verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
+        verdict = self.rule.verdict(summary.metrics)
         found: Json = {}
         if self.request.tools is not None:
             found["tool_calls"] = self.message.confidences()
