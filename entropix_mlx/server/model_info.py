@@ -46,7 +46,7 @@ class Limits:
     """Of an inline profile, or of `set`, as JSON."""
     branch_width: int = 16
     branch_depth: int = 256
-    shutdown_seconds: float = 9.0
+    shutdown_seconds: float = 8.5
     """From a signal to stop to the end of the process."""
 
 
