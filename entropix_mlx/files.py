@@ -115,17 +115,17 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def write_whole(path: str | Path, text: str) -> None:
-    """Write a text file; if that is interrupted, an older file stays as it was.
+def write_whole(path: str | Path, text: str | bytes) -> None:
+    """Write a file, a text in UTF-8; if that is interrupted, an older file stays as it was.
 
-    The text goes to a new file beside the old one, which it replaces once it is on the disk. A link
-    is followed, and a file that is replaced passes its mode on. A device or a pipe is no file to
-    replace: the text is written to it directly.
+    The content goes to a new file beside the old one, which it replaces once it is on the disk. A
+    link is followed, and a file that is replaced passes its mode on. A device or a pipe is no file
+    to replace: the content is written to it directly.
 
     Raises:
         OSError: it cannot be written.
     """
-    content = text.encode("utf-8")
+    content = text.encode("utf-8") if isinstance(text, str) else text
     try:
         old = os.stat(path)
     except FileNotFoundError:

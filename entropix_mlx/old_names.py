@@ -31,6 +31,7 @@ JUDGE = "judge"
 """Chose a fork's first branch against the score; the fork is read as one that the score chose."""
 KEYS = {
     "transcript.thoughts": "transcript.reasoning",
+    "chat.save": "app.save",
     "transcript.pageup": "app.pageup",
     "transcript.pagedown": "app.pagedown",
 }

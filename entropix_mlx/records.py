@@ -88,7 +88,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if isinstance(origin, type) and issubclass(origin, Sequence):
         return _sequence(origin, get_args(hint)[0], value, where)
     if dataclasses.is_dataclass(hint):
-        return from_record(hint, value, where)  # type: ignore[arg-type]
+        own = getattr(hint, "from_dict", None) if isinstance(value, dict) else None
+        return own(value) if own else from_record(hint, value, where)  # type: ignore[arg-type]
     return _scalar(hint, value, where)
 
 

@@ -10,10 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import zip_longest
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from . import old_names
 from .records import from_record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -219,6 +223,24 @@ class DrawDistribution(NamedTuple):
 
     candidates: tuple[DrawCandidate, ...]
     removed: Mapping[str, float]
+
+
+class AttentionMap(NamedTuple):
+    """How much of its attention the position of a token gave to each token before it."""
+
+    texts: tuple[str, ...]  # of the tokens of the prompt and of the answer before it
+    prompt: int  # tokens of the prompt
+    layers: tuple[NDArray[np.float32], ...]  # (heads, tokens) each; the shares of a head sum to 1
+
+    def shares(self, layer: int | None = None, head: int | None = None) -> list[float]:
+        """Return the share of each token: of a layer, or of all, and of a head, or their mean.
+
+        Raises:
+            IndexError: there is no such layer or head.
+        """
+        read = self.layers if layer is None else [self.layers[layer]]
+        rows = [each.mean(axis=0) if head is None else each[head] for each in read]
+        return [float(share) for share in sum(rows) / len(rows)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,6 +131,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("this GPU does not compute in bfloat16")
 
 
+@pytest.fixture(scope="module")
+def uncompiled():
+    """On a CPU, MLX compiles with a C++ compiler: it would take most of the time."""
+    mx.disable_compile()
+    yield
+    mx.enable_compile()
+
+
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """New folders for one test each; pytest's own are slow to make where there are thousands."""

@@ -16,9 +16,10 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import TextArea
 
 from entropix_mlx.answer.promise import Promise
-from entropix_mlx.backends.base import Backend
+from entropix_mlx.backends.base import Backend, StepReading
 from entropix_mlx.backends.events import AnswerEnded, ConversationChanged, UserMessage
 from entropix_mlx.chat.attachments import with_files
+from entropix_mlx.chat.base import ChatSession
 from entropix_mlx.chat.conversation import Conversation, Turn
 from entropix_mlx.chat.slash import COMMANDS, parse
 from entropix_mlx.chat.store import Store
@@ -117,10 +118,6 @@ class ChatApp(WorkspaceApp):
         Binding(
             "ctrl+n", "new", "New", id="chat.new", show=False,
             tooltip="New chat: start another; this one stays in the list",
-        ),
-        Binding(
-            "ctrl+s", "save", "Save", id="chat.save", show=False, priority=True,
-            tooltip="Save: chat, Markdown or trace",
         ),
         Binding(
             "ctrl+o", "open", "Open", id="chat.open", show=False, priority=True,
@@ -263,6 +260,7 @@ class ChatApp(WorkspaceApp):
             "app.tree": asked,
             "chat.fields": is_structured(self.workspace.transcript.steps),
             "transcript.distribution": pointed and not state.refusal,
+            "transcript.attention": pointed and not state.refusal,
         }
 
     def action_help_quit(self) -> None:
@@ -385,10 +383,17 @@ class ChatApp(WorkspaceApp):
 
     def action_distribution(self) -> None:
         """Show what the token under the cursor was drawn from."""
+        self._read_pointed(lambda session, step, turn: session.distribution(step, turn))
+
+    def action_attention(self) -> None:
+        """Show what the token under the cursor looked at."""
+        self._read_pointed(lambda session, step, turn: session.attention(step, turn))
+
+    def _read_pointed(self, read: Callable[[ChatSession, int, int], StepReading]) -> None:
         transcript = self.workspace.transcript
-        if transcript.answer is not None and transcript.cursor is not None:
-            step = transcript.answer.steps[transcript.cursor]
-            self.link.read_distribution(step, transcript.turn)
+        if transcript.cursor is not None:
+            turn, step = transcript.turn, transcript.steps[transcript.cursor]
+            self.link.read_step(step, lambda session: read(session, step.index, turn))
 
     def action_fields(self) -> None:
         """Show the fields of a structured answer; an alternative that is taken begins another."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from textual.app import App
@@ -11,8 +12,9 @@ from textual.message import Message
 
 from entropix_mlx.answer.promise import unsure_rule
 from entropix_mlx.backends import events
-from entropix_mlx.backends.base import Action, Backend, BackendThread
+from entropix_mlx.backends.base import Action, Backend, BackendThread, StepReading
 from entropix_mlx.backends.events import CancelToken, Event, ForkGrew, Prefilled, UserMessage
+from entropix_mlx.chat.base import ChatSession
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.profiles.confidence import ADVICE, AnswerMetrics
@@ -175,8 +177,8 @@ class BackendLink:
                 self._ask_user(event)
             case events.AnswerEnded():
                 self._end(event)
-            case events.DistributionRead():
-                self._show_distribution(event)
+            case events.StepRead():
+                self._workspace.show_read(event)
             case _:
                 self._forward(event)
 
@@ -191,19 +193,13 @@ class BackendLink:
         else:
             self._workspace.show_fork(event.fork)
 
-    def read_distribution(self, step: Step, turn: int) -> None:
+    def read_step(self, step: Step, read: Callable[[ChatSession], StepReading]) -> None:
         if self.available():
-            self._backend.read_distribution(step, turn)
+            self._backend.read_step(step, read)
 
     def read_continuations(self, step: int, tokens: tuple[int, ...], turn: int) -> None:
         if self.available():
             self._backend.read_continuations(step, tokens, turn)
-
-    def _show_distribution(self, event: events.DistributionRead) -> None:
-        if event.distribution is None:
-            self._app.notify(event.error or "", severity="warning", markup=False)
-        else:
-            self._workspace.inspector.show_distribution(event.step, event.distribution)
 
     def _forward(
         self, event: events.DuelEvent | events.ModelsListed | events.ContinuationsRead

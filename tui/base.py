@@ -69,6 +69,10 @@ class WorkspaceApp(App[None]):
             "ctrl+p", "command_palette", "List commands", id="app.palette", show=False,
             priority=True, tooltip="All commands, themes",
         ),
+        Binding(
+            "ctrl+s", "save", "Save or share", id="app.save", priority=True,
+            tooltip="Save or share: chat, Markdown, trace, report or picture",
+        ),
         Binding("ctrl+q", "quit", "Quit", id="app.quit", show=False, priority=True, tooltip="Quit"),
     ]  # fmt: skip
 
@@ -85,6 +89,7 @@ class WorkspaceApp(App[None]):
         "transcript.fork",
         "transcript.next_mark",
         "transcript.distribution",
+        "transcript.attention",
         "transcript.previous",
         "app.help",
         "app.palette",
@@ -103,6 +108,7 @@ class WorkspaceApp(App[None]):
         "chat.edit",
         "transcript.copy",
         "app.markdown",
+        "app.save",
         "app.quit",
     )
     """The ids of the bindings that the last line names, the most important first."""
@@ -198,6 +204,7 @@ class WorkspaceApp(App[None]):
             "transcript.fork",
             "transcript.previous",
             "transcript.distribution",
+            "transcript.attention",
         )
         return {
             "app.escape": pointed,
@@ -209,6 +216,7 @@ class WorkspaceApp(App[None]):
             "transcript.reasoning": reasoned,
             "transcript.copy": answered,
             "app.markdown": answered,
+            "app.save": answered,
         } | dict.fromkeys(asking, False)
 
     @property
@@ -281,6 +289,9 @@ class WorkspaceApp(App[None]):
         """
         self.bell()
         self.panic(Traceback(width=None))
+
+    def action_turn_attention(self, layer: int, head: int) -> None:
+        self.workspace.turn_attention(layer, head)
 
     def action_help(self) -> None:
         groups = {heading: self.own_keys(keys) for heading, keys in self.key_groups.items()}

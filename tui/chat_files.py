@@ -15,18 +15,25 @@ from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.chat.store import Store
 from entropix_mlx.errors import EntropixError, SessionError
 from entropix_mlx.files import expanded, write_whole
-from entropix_mlx.traces.report import render
-from entropix_mlx.traces.trace import Header, Trace, TraceWriter
+from entropix_mlx.traces.share import share
+from entropix_mlx.traces.trace import Header, Trace
 
 from .backend_link import BackendLink
-from .screens.dialogs import ConfirmDialog, TextDialog
+from .screens.dialogs import ConfirmDialog, SaveDialog, TextDialog
 from .screens.pickers import ChatList
 from .workspace import Workspace
 
 if TYPE_CHECKING:
     from entropix_mlx.chat.base import ChatSession
 
-SUFFIXES = (".json", ".md", ".jsonl", ".html")
+KINDS = {
+    ".json": "the chat, to go on with",
+    ".md": "the chat as Markdown",
+    ".jsonl": "the answer as a trace",
+    ".html": "the answer as a report for a browser",
+    ".png": "the answer as a picture, 1200×630",
+    ".svg": "the same picture, as text that scales",
+}
 SAVE_SECONDS = 15
 """How often a running answer is saved; one that ended is saved at once."""
 
@@ -73,24 +80,18 @@ class AutoSave:
             self._app.call_later(self._app.notify, message, severity="error", markup=False)
 
 
-class ChatFiles:
-    """Saves and opens the conversation of a workspace, with the dialogs for it."""
+class Exports:
+    """Saves what a workspace shows, with the dialogs for it."""
 
-    def __init__(
-        self, app: App[None], workspace: Workspace, link: BackendLink, store: Store | None
-    ) -> None:
+    def __init__(self, app: App[None], workspace: Workspace) -> None:
         self._app = app
         self._workspace = workspace
-        self._link = link
-        self.autosave = AutoSave(app, store)
+        self.header: Header | None = None
+        """How the trace begins that is shown; None in a chat."""
 
     async def ask_where_to_save(self) -> None:
         if self._workspace.asked_anything():
-            title = "Save as (.json: chat, .md: text, .jsonl: trace, .html: report)"
-            await self._ask_path(title, _free_name(), self.save)
-
-    async def ask_what_to_open(self) -> None:
-        await self._ask_path("Open a saved chat", "chat.json", self.open)
+            await self._ask_path(SaveDialog(_free_name(), KINDS), self.save)
 
     def save(self, path: str) -> None:
         """Save under a path that the user typed; ask before that replaces a file."""
@@ -107,6 +108,74 @@ class ChatFiles:
             return
         dialog = ConfirmDialog(f"There is a file {path} already.", "replaces it")
         self._app.push_screen(dialog, lambda yes: self._write(file, path) if yes else None)
+
+    async def _ask_path(self, dialog: TextDialog, then: Callable[[str], None]) -> None:
+        """Ask for a line; return when the field is there, since the keys that follow are for it."""
+        await self._app.push_screen(dialog, lambda line: then(line or ""))
+        dialog.set_focus(dialog.query_one(Input))
+
+    def _write(self, file: Path, path: str) -> None:
+        try:
+            self._export(file)
+        except (EntropixError, OSError) as error:
+            self._report(f"cannot save {path}: {error}")
+        else:
+            self._app.notify(f"saved {path}", markup=False)
+
+    def _export(self, path: Path) -> None:
+        """Write the conversation, or its answer with the cursor, as the suffix says.
+
+        Raises:
+            SessionError, TraceError, OutputError, OSError: the file cannot be written, or has
+                another suffix.
+        """
+        conversation = self._workspace.conversation
+        if path.suffix not in KINDS:
+            raise SessionError(
+                f"a file {path.suffix or 'without a suffix'}: write {', '.join(KINDS)}"
+            )
+        if path.suffix == ".json":
+            conversation.save(path)
+        elif path.suffix == ".md":
+            write_whole(path, conversation.to_markdown())
+        else:
+            share(self._answer(), path)
+
+    def _answer(self) -> Trace:
+        """Return the answer with the cursor, or else the last one."""
+        workspace, status = self._workspace, self._workspace.status
+        turns = workspace.conversation.turns
+        turn = min(workspace.transcript.turn, len(turns) - 1) % len(turns)
+        if not turns[turn].answers:
+            raise SessionError("there is no answer yet: wait for its first token")
+        answer, last = turns[turn].answer, turn == len(turns) - 1
+        header = self.header or Header(
+            model=status.model,
+            sampler=status.sampler,
+            profile=workspace.profile,
+            seed=answer.seed,
+            messages=workspace.conversation.until(turn).prompt_messages,
+            context_length=status.context_length,
+            prompt_tokens=max(0, status.context_used - len(answer.steps)) if last else 0,
+        )
+        return Trace(header, answer.steps, {})
+
+    def _report(self, message: str) -> None:
+        self._app.notify(message, severity="error", markup=False)
+
+
+class ChatFiles(Exports):
+    """Also opens the chats of a workspace, and saves them while they go on."""
+
+    def __init__(
+        self, app: App[None], workspace: Workspace, link: BackendLink, store: Store | None
+    ) -> None:
+        super().__init__(app, workspace)
+        self._link = link
+        self.autosave = AutoSave(app, store)
+
+    async def ask_what_to_open(self) -> None:
+        await self._ask_path(TextDialog("Open a saved chat", "chat.json"), self.open)
 
     def open(self, path: str) -> None:
         """Open a saved chat in place of this one, which stays in the list if chats are saved."""
@@ -154,59 +223,9 @@ class ChatFiles:
         self._link.interrupt()
         self._link.submit(resume)
 
-    async def _ask_path(self, title: str, text: str, then: Callable[[str], None]) -> None:
-        """Ask for a line; return when the field is there, since the keys that follow are for it."""
-        dialog = TextDialog(title, text)
-        await self._app.push_screen(dialog, lambda line: then(line or ""))
-        dialog.set_focus(dialog.query_one(Input))
-
-    def _write(self, file: Path, path: str) -> None:
-        try:
-            _export(self._workspace, file)
-        except (EntropixError, OSError) as error:
-            self._report(f"cannot save {path}: {error}")
-        else:
-            self._app.notify(f"saved {path}", markup=False)
-
-    def _report(self, message: str) -> None:
-        self._app.notify(message, severity="error", markup=False)
-
 
 def _free_name() -> str:
-    """Return a name that no file has here: chat.json, chat-2.json, …"""
-    names = itertools.chain(["chat.json"], (f"chat-{n}.json" for n in itertools.count(2)))
-    return next(name for name in names if not Path(name).exists())
-
-
-def _export(workspace: Workspace, path: Path) -> None:
-    """Write what the suffix says: the chat, or of the last answer a trace or its report.
-
-    Raises:
-        SessionError, TraceError, OSError: the file cannot be written, or has another suffix.
-    """
-    conversation, status = workspace.conversation, workspace.status
-    if path.suffix not in SUFFIXES:
-        raise SessionError(
-            f"a file {path.suffix or 'without a suffix'}: write {', '.join(SUFFIXES)}"
-        )
-    if path.suffix == ".json":
-        conversation.save(path)
-    elif path.suffix == ".md":
-        write_whole(path, conversation.to_markdown())
-    else:
-        answer = conversation.turns[-1].answer
-        header = Header(
-            model=status.model,
-            sampler=status.sampler,
-            profile=workspace.profile,
-            seed=answer.seed,
-            messages=conversation.prompt_messages,
-            context_length=status.context_length,
-            prompt_tokens=max(0, status.context_used - len(answer.steps)),
-        )
-        if path.suffix == ".html":
-            write_whole(path, render([Trace(header, answer.steps, {})]))
-            return
-        with TraceWriter(path, header) as trace:
-            for step in answer.steps:
-                trace.add(step)
+    """Return a name that no file of any kind has here: chat.json, chat-2.json, …"""
+    names = itertools.chain(["chat"], (f"chat-{number}" for number in itertools.count(2)))
+    free = (name for name in names if not any(Path(name + suffix).exists() for suffix in KINDS))
+    return f"{next(free)}.json"

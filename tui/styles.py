@@ -69,6 +69,10 @@ GRADES = (
 )
 """From a probability on: the sign that stands before it, and its colour, which `ReadableColours`
 knows."""
+LOOKED_AT, NAMED = Style(bold=True, underline=True), 3
+"""The tokens that got most of a token's attention, and how many of them there are."""
+SHADES = (0.1, 0.25, 0.5)
+"""Shares of the largest attention from which on the shade of a token is darker."""
 CONTRAST = 4.5
 """The contrast that WCAG 2 asks for text (level AA)."""
 STEPS = 20
@@ -103,6 +107,25 @@ def token_style(step: Step, strategy: Strategy, colouring: Colouring) -> Style:
 def tinted(strategy: Strategy) -> Style:
     """Return the background of a strategy's region: a little of its colour, if it is a rare one."""
     return _TINTS.get(strategy, Style())
+
+
+def most_looked_at(shares: Sequence[float]) -> list[int]:
+    """Return the tokens by their shares of attention, the largest first.
+
+    The first token is left out: models give it the attention that they have no use for.
+    """
+    return sorted(range(1, len(shares)), key=lambda index: -shares[index])
+
+
+def looked_at(shares: Sequence[float]) -> list[Style]:
+    """Return how tokens look by their shares of attention; the largest also without colour."""
+    styles, ordered = [Style()] * len(shares), most_looked_at(shares)
+    for rank, index in enumerate(ordered):
+        level = sum(shares[index] > least * shares[ordered[0]] for least in SHADES)
+        if level:
+            shade = Style(background=Color(*SWATCHES[Strategy.ADAPTIVE].rgb, a=0.15 * level))
+            styles[index] = shade + (LOOKED_AT if rank < NAMED else Style())
+    return styles
 
 
 def faded(strategy: Strategy, share: float) -> Style:

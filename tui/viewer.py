@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
 from textual.timer import Timer
 
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
@@ -16,6 +17,7 @@ from entropix_mlx.step import Step
 from entropix_mlx.traces.trace import Trace
 
 from .base import WorkspaceApp
+from .chat_files import Exports
 from .screens.tree import TreeScreen
 from .terminal import end_with_terminal
 from .workspace import Workspace
@@ -49,6 +51,7 @@ class ViewerApp(WorkspaceApp):
     ) -> None:
         super().__init__(Workspace(conversation, profile), configuration)
         self.workspace.inspector.has_model = False
+        self.files = Exports(self, self.workspace)
         self._whole = conversation
         self._replay: Replay | None = None
         self._timer: Timer | None = None
@@ -63,6 +66,7 @@ class ViewerApp(WorkspaceApp):
         )
         turn = Turn(question, [Reply(header.seed, trace.steps)])
         app = cls(Conversation(turns=[turn]), header.profile, configuration)
+        app.files.header = header
         status = app.workspace.status
         status.sampler, status.model = header.sampler, header.model
         status.context_used = header.prompt_tokens + len(trace.steps)
@@ -88,7 +92,16 @@ class ViewerApp(WorkspaceApp):
     def action_fork(self) -> None:
         self.notify("a trace has no model to continue with", severity="warning")
 
-    action_distribution = action_fork
+    action_distribution = action_attention = action_fork
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Disable the key that opens a dialog while another one is open."""
+        if action == "save" and isinstance(self.screen, ModalScreen):
+            return False
+        return super().check_action(action, parameters)
+
+    async def action_save(self) -> None:
+        await self.files.ask_where_to_save()
 
     def action_tree(self) -> None:
         """Show what could have been said, as far as the trace recorded it."""

@@ -11,6 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
+from entropix_mlx.backends.events import StepRead
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.chat.finding import Match
 from entropix_mlx.profiles.profile import Profile
@@ -242,10 +243,24 @@ class Workspace(Blank, Horizontal):
         self.plane.point(self.transcript.cursor)
         self.strip.point(self.transcript.cursor)
         self.timeline.point(self.transcript.cursor)
+        self.transcript.shade(None)
         if event.step is not None:
             self.inspector.show(event.step, self.thresholds)
         else:  # what came while the gauges were hidden
             self._draw_followers()
+
+    def show_read(self, event: StepRead) -> None:
+        """Show what was read of a token, if it is still under the cursor."""
+        if event.error is not None:
+            self.notify(event.error, severity="warning", markup=False)
+            return
+        self.inspector.show_read(event)
+        self.turn_attention(0, 0)
+
+    def turn_attention(self, layer: int, head: int) -> None:
+        """Show the attention of another layer or head."""
+        self.inspector.turn_attention(layer, head)
+        self.transcript.shade(self.inspector.attention, self.inspector.shares)
 
     def on_transcript_colouring_changed(self) -> None:
         colouring = self.transcript.colouring

@@ -13,13 +13,13 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..chat.base import ChatSession
 from ..chat.conversation import Conversation
 from ..errors import SessionError
 from ..settings import Settings
-from ..step import Fork, Step
+from ..step import AttentionMap, DrawDistribution, Fork, Step
 from . import events
 from .events import CancelToken, Duel, Report, UserMessage, batches, explain, snapshot
 
@@ -33,6 +33,8 @@ JOIN_LOADING_SECONDS = 0.5
 REPLY_SECONDS = 0.1
 """The interval at which the cancel token is checked while the user chooses a branch."""
 
+T = TypeVar("T")
+StepReading = DrawDistribution | AttentionMap
 Action = Callable[[ChatSession, CancelToken], Iterator[Step] | None]
 """Something to do with the session; a cancel token to pass on is the second argument."""
 
@@ -113,29 +115,31 @@ class BackendThread:
 
         self._jobs.put(lambda: self._answer(send, cancel, question))
 
-    def read_distribution(self, step: Step, turn: int) -> None:
-        """Report what a step of an answer was drawn from."""
-
-        def job() -> None:
-            try:
-                found = self._opened().distribution(step.index, turn)
-            except Exception as fault:
-                self._report(events.DistributionRead(step, None, explain(fault)))
-            else:
-                self._report(events.DistributionRead(step, found))
-
-        self._jobs.put(job)
+    def read_step(self, step: Step, read: Callable[[ChatSession], StepReading]) -> None:
+        """Report what the session reads of a step of an answer."""
+        self._read(read, lambda found, error: events.StepRead(step, found, error))
 
     def read_continuations(self, step: int, tokens: tuple[int, ...], turn: int) -> None:
         """Report what may follow some tokens in the place of a step of an answer."""
+        self._read(
+            lambda session: session.continuations(step, tokens, turn),
+            lambda found, error: events.ContinuationsRead(step, tokens, found or (), error),
+        )
+
+    def _read(
+        self,
+        read: Callable[[ChatSession], T],
+        event: Callable[[T | None, str | None], events.Event],
+    ) -> None:
+        """Report what the session reads, or why it cannot."""
 
         def job() -> None:
             try:
-                found = self._opened().continuations(step, tokens, turn)
+                found = read(self._opened())
             except Exception as fault:
-                self._report(events.ContinuationsRead(step, tokens, (), explain(fault)))
+                self._report(event(None, explain(fault)))
             else:
-                self._report(events.ContinuationsRead(step, tokens, found))
+                self._report(event(found, None))
 
         self._jobs.put(job)
 

@@ -16,7 +16,7 @@ from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.profile import Profile
 from ..settings import Settings
-from ..step import Alternative, DrawDistribution, Fork, Step
+from ..step import Alternative, AttentionMap, DrawDistribution, Fork, Step
 from ..traces.trace import Header
 
 if TYPE_CHECKING:
@@ -134,11 +134,11 @@ class AnswerEnded:
 
 
 @dataclass(frozen=True)
-class DistributionRead:
-    """What a token was drawn from, or why that cannot be said."""
+class StepRead:
+    """What a token was drawn from, or what it looked at, or why that cannot be said."""
 
     step: Step
-    distribution: DrawDistribution | None
+    found: DrawDistribution | AttentionMap | None
     error: str | None = None
 
 
@@ -199,7 +199,7 @@ class DuelForkGrew:
 
 
 DuelEvent = DuelBegan | DuelStepsArrived | DuelForkGrew
-ReadEvent = DistributionRead | ContinuationsRead
+ReadEvent = StepRead | ContinuationsRead
 JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | ReadEvent
 ChatEvent = (
     ConversationChanged | StepsArrived | AnswersDrawn | ForkGrew | TurnsDropped | ChoiceNeeded

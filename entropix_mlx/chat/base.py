@@ -20,7 +20,7 @@ from ..errors import PromptError, SessionError, check_type, whole_number
 from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import SEED_BITS, Settings
-from ..step import Alternative, DrawDistribution, Step
+from ..step import Alternative, AttentionMap, DrawDistribution, Step
 from .conversation import Conversation, Reply
 
 
@@ -192,7 +192,16 @@ class ChatSession(ABC):
         Raises:
             SessionError: there is no such turn or step, or no model of this process.
         """
-        raise SessionError("only a model of this process says what was drawn from: leave --server")
+        raise SessionError("only a local model says what was drawn from: leave --server out")
+
+    def attention(self, step_index: int, turn: int | None = None) -> AttentionMap:
+        """Return what a step of an answer looked at, as `api.score.attention_map` does.
+
+        Raises:
+            SessionError: there is no such turn or step, or no model of this process.
+            UnsupportedModelError: the model's attention cannot be read.
+        """
+        raise SessionError("only a local model shows what it looked at: leave --server out")
 
     def continuations(
         self, step_index: int, tokens: Sequence[int], turn: int | None = None

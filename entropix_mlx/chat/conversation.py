@@ -13,6 +13,7 @@ from .. import limits
 from ..answer.short_texts import comparable
 from ..errors import SessionError
 from ..files import write_whole, writing
+from ..records import from_record
 from ..step import Step
 
 FORMAT = "entropix conversation"
@@ -63,6 +64,10 @@ class Turn:
     selected: int = 0
     """Index of the answer that is part of the conversation."""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.selected <= max(0, len(self.answers) - 1):
+            raise ValueError(f"there is no answer {self.selected} to {self.question!r:.60}")
+
     @property
     def answer(self) -> Reply:
         return self.answers[self.selected]
@@ -96,6 +101,10 @@ class Conversation:
     """Given by the user; see `name`."""
     id: str = field(default_factory=new_id, compare=False)
     """Its name in a `Store`."""
+
+    def __post_init__(self) -> None:
+        if self.dropped < 0:
+            raise ValueError(f"dropped must be at least 0, not {self.dropped}")
 
     @property
     def name(self) -> str:
@@ -223,7 +232,7 @@ class Conversation:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:  # no JSON, or nested too deeply
             raise SessionError(f"{path} is not a saved conversation: {error}") from error
-        if not isinstance(record, dict) or record.get("format") != FORMAT:
+        if not isinstance(record, dict) or record.get("format") != FORMAT or "turns" not in record:
             raise SessionError(f"{path} is not a saved conversation: name one that was saved here")
         if record.get("version") != VERSION:
             raise SessionError(
@@ -231,9 +240,9 @@ class Conversation:
                 f" {VERSION}: use the program that wrote it"
             )
         try:
-            return _from_record(record)
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            raise SessionError(f"{path} is damaged: {error!r}") from error
+            return from_record(cls, record | {"id": new_id()})
+        except (ValueError, RecursionError) as error:
+            raise SessionError(f"{path} is damaged: {error}") from error
 
 
 def _turn_record(turn: Turn) -> dict[str, Any]:
@@ -248,27 +257,3 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
         for answer in turn.answers
     ]
     return {"question": turn.question, "selected": turn.selected, "answers": answers}
-
-
-def _from_record(record: dict[str, Any]) -> Conversation:
-    record = {"title": None} | record
-    system_prompt, title = (
-        None if record[name] is None else str(record[name]) for name in ("system_prompt", "title")
-    )
-    dropped = int(record["dropped"])
-    if dropped < 0:
-        raise ValueError(f"dropped must be at least 0, not {dropped}")
-    return Conversation(system_prompt, [_turn(turn) for turn in record["turns"]], dropped, title)
-
-
-def _turn(record: dict[str, Any]) -> Turn:
-    answers = [
-        Reply(
-            int(answer["seed"]),
-            [Step.from_dict(step) for step in answer["steps"]],
-            answer.get("model"),
-            [_turn(later) for later in answer.get("following", [])],
-        )
-        for answer in record["answers"]
-    ]
-    return Turn(str(record["question"]), answers, range(len(answers))[record["selected"]])

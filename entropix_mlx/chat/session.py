@@ -18,7 +18,7 @@ from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.thinking import Thinking
 from ..answer.selection import AnswerSelection
 from ..api.prompts import conversation_prompt
-from ..api.score import distribution_after
+from ..api.score import attention_map, distribution_after
 from ..engine.cached_text import CachedText
 from ..engine.runner import Runner
 from ..engine.sampler_state import check_biased
@@ -29,7 +29,7 @@ from ..models.config import fingerprint
 from ..notes.notes import Notes
 from ..profiles.profile import Profile, resolve
 from ..settings import ResolvedSettings, Settings
-from ..step import Alternative, DrawDistribution, Step
+from ..step import Alternative, AttentionMap, DrawDistribution, Step
 from ..traces.trace import Header, TraceFolder
 from .base import ChatSession
 from .conversation import Conversation, Reply
@@ -125,16 +125,25 @@ class Session(ChatSession):
         return self._generate(conversation, reply, prompt, resolved, forced, cancel)
 
     def distribution(self, step_index: int, turn: int | None = None) -> DrawDistribution:
+        prompt, answer = self._read_again(step_index, turn)
+        resolved = self._checked_settings().with_seed(answer.seed)
+        steps = answer.steps[: step_index + 1]
+        return distribution_after(self._model, self._tokenizer, prompt, steps, resolved)
+
+    def attention(self, step_index: int, turn: int | None = None) -> AttentionMap:
+        prompt, answer = self._read_again(step_index, turn)
+        before = [step.token for step in answer.steps[:step_index]]
+        return attention_map(self._model, self._tokenizer, prompt, before, self._text)
+
+    def _read_again(self, step_index: int, turn: int | None) -> tuple[list[int], Reply]:
+        """Return the prompt of an answer that has such a step, and the answer."""
         turn = self.conversation.turn_at(turn)
         answer = self.conversation.turns[turn].answer
         if not 0 <= step_index < len(answer.steps):
             raise SessionError(f"the answer has no token {step_index + 1}")
         if answer.model not in (None, self.fingerprint):
             raise SessionError("another model wrote that answer: answer the question again first")
-        prompt = self._context.resumed(self.conversation.until(turn), [])
-        resolved = self._checked_settings().with_seed(answer.seed)
-        steps = answer.steps[: step_index + 1]
-        return distribution_after(self._model, self._tokenizer, prompt, steps, resolved)
+        return self._context.resumed(self.conversation.until(turn), []), answer
 
     def continuations(
         self, step_index: int, tokens: Sequence[int], turn: int | None = None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..profiles.profile import Profile
 from ..profiles.tree import table
-from ..step import Step, Strategy
+from ..step import NOT_OF_THE_MODEL, Origin, Step, Strategy
 
 _CHART_HEIGHT = 100
 """In the units of the drawing. A chart is one unit wide for each token; the page stretches it."""
@@ -43,6 +43,17 @@ def frame_of(steps: Sequence[Step]) -> Frame:
         entropy=max([1.0, *(step.entropy for step in steps)]),
         varentropy=max([1.0, *(step.varentropy for step in steps)]),
     )
+
+
+def interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
+    """Return the strategies as which interventions are marked; a user's choice is like a fork."""
+    marks = {}
+    for step in steps:
+        if step.rolled_back and step.origin in NOT_OF_THE_MODEL:
+            marks[step.index] = Strategy.THINK
+        elif step.fork is not None or (step.rolled_back and step.origin is Origin.CHOSEN):
+            marks[step.index] = Strategy.BRANCH
+    return marks
 
 
 def curve(values: Sequence[float], top: float, marks: Mapping[int, Strategy]) -> str:

@@ -31,7 +31,7 @@ from ..step import (
     first_divergence,
 )
 from ..summary import Summary
-from .charts import Frame, curve, frame_of, plane
+from .charts import Frame, curve, frame_of, interventions, plane
 from .explain import explain, fate, lead
 from .trace import Trace
 
@@ -160,7 +160,7 @@ def _next_token(trace: Trace, index: int) -> str:
 
 def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
     summary = Summary.of(trace.steps, trace.header.prompt_tokens)
-    marks = _interventions(trace.steps)
+    marks = interventions(trace.steps)
     thresholds = _thresholds(trace)
     return "".join(
         (
@@ -228,17 +228,6 @@ def _answer_fields(summary: Summary) -> str:
     titles = "<th>field</th><th>value</th><th>probability</th><th>strain, bits</th>"
     head = f"<tr>{titles}<th>could have gone on with</th></tr>"
     return f'<h3>Fields</h3><div class="wide"><table>{head}{"".join(rows)}</table></div>'
-
-
-def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
-    """Return the strategies as which interventions are marked; a user's choice is like a fork."""
-    marks = {}
-    for step in steps:
-        if step.rolled_back and step.origin in NOT_OF_THE_MODEL:
-            marks[step.index] = Strategy.THINK
-        elif step.fork is not None or (step.rolled_back and step.origin is Origin.CHOSEN):
-            marks[step.index] = Strategy.BRANCH
-    return marks
 
 
 def _answer(trace: Trace, number: int, marks: dict[int, Strategy], split: int | None) -> str:

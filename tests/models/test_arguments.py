@@ -13,6 +13,8 @@ from entropix_mlx.errors import UnsupportedModelError
 from entropix_mlx.models.tapped.arguments import keys_of
 from tests import architectures
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 MODULES = sorted(part.name for part in pkgutil.iter_modules(mlx_lm.models.__path__))
 TOKENS = mx.array([list(b"The quick brown fox jumps over the dog")])
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
@@ -22,14 +24,6 @@ LONGROPE = {
     "short_factor": [1.0, 1.5, 2.0, 2.5],
     "long_factor": [2.0, 3.0, 4.0, 5.0],
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def uncompiled():
-    """On a CPU, MLX compiles with a C++ compiler: it would take most of the time."""
-    mx.disable_compile()
-    yield
-    mx.enable_compile()
 
 
 @pytest.fixture

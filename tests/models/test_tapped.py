@@ -29,17 +29,9 @@ from entropix_mlx.step import Step
 from tests import architectures
 from tests.conftest import make_tiny_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("uncompiled")]
 
 PROMPT = list(b"The quick brown fox")
-
-
-@pytest.fixture(autouse=True)
-def uncompiled():
-    """On a CPU, MLX compiles with a C++ compiler: it would take most of the time."""
-    mx.disable_compile()
-    yield
-    mx.enable_compile()
 
 
 @pytest.fixture

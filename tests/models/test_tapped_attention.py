@@ -20,6 +20,8 @@ from entropix_mlx.summary import Summary
 from tests.architectures import ARCHITECTURES, make
 from tests.engine.test_ngram import same
 
+pytestmark = pytest.mark.usefixtures("uncompiled", "endless")
+
 PROMPT = list(b"The quick brown fox")  # longer than the sliding windows
 TOKENS = 12
 UNMEASURED = ("mamba", "mamba2")
@@ -32,14 +34,6 @@ TAKES_BACK = (
     *("deepseek_v3", "qwen3_next", "lfm2", "falcon_h1", "recurrent_gemma", "plamo2", "mamba"),
 )
 """One of every kind of cache."""
-
-
-@pytest.fixture(autouse=True)
-def uncompiled(endless):
-    """On a CPU, MLX compiles with a C++ compiler: it would take most of the time."""
-    mx.disable_compile()
-    yield
-    mx.enable_compile()
 
 
 def busy_profile(model, tokenizer) -> Profile:

@@ -10,7 +10,7 @@ from entropix_mlx import load
 from entropix_mlx.conversion.verify import verify
 from tests.parity.test_architectures import LENGTH, LLAMA3, TINY, YARN, random_torch_model, torch
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("uncompiled")]
 
 TOLERANCE = 1e-3
 BASE = {name: value for name, value in TINY.items() if name != "model_type"} | {"pad_token_id": 0}
@@ -51,14 +51,6 @@ MULTIPLIERS = {
     "residual_multiplier": 0.4,
     "attention_multiplier": 0.3,
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def uncompiled():
-    """On a CPU, MLX compiles with a C++ compiler: it would take most of the time."""
-    mx.disable_compile()
-    yield
-    mx.enable_compile()
 
 
 def ropes(**by_type):

@@ -338,7 +338,7 @@ async def test_keys_before_anything_was_asked(make_chat):
         assert ready(app)
         titles = {command.title for command in app.get_system_commands(app.screen)}
         assert titles >= {
-            "New chat", "Regenerate", "Edit question", "Settings", "Duel", "Save", "Open",
+            "New chat", "Regenerate", "Edit question", "Settings", "Duel", "Save or share", "Open",
             "System prompt", "Help", "Gauges", "Markdown", "Glyphs", "Copy answer", "Theme",
         }  # fmt: skip
         bindings = [*app.BINDINGS, *app.workspace.transcript.BINDINGS]

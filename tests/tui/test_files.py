@@ -13,15 +13,17 @@ from entropix_mlx.checkpoints.inventory import LocalModel
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.traces.trace import TraceFolder, read_trace
 from entropix_mlx.tui.composer.status import State
-from entropix_mlx.tui.screens.dialogs import ConfirmDialog
+from entropix_mlx.tui.screens.dialogs import ConfirmDialog, SaveDialog
 from entropix_mlx.tui.screens.pickers import ChatList, ModelPicker
 from tests.conftest import make_tiny_model
+from tests.steps import make_trace
 from tests.tui.conftest import (
     ask,
     fill,
     generating,
     idle,
     load_tiny,
+    make_viewer,
     notices,
     ready,
     running,
@@ -255,6 +257,39 @@ async def test_save_export_and_open(make_chat, tmp_path, monkeypatch):
         await fill(pilot, str(tmp_path / "chat.json"))
         await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
         assert app.workspace.transcript.last_answer.text == text
+
+
+async def test_a_picture_takes_three_actions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = make_viewer()
+    async with running(app) as pilot:
+        await pilot.press("ctrl+s", "up", "enter")
+        await until(pilot, lambda: "saved chat.svg" in notices(app))
+        assert (tmp_path / "chat.svg").read_text().startswith("<svg")
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(app.screen, SaveDialog))
+        await pilot.click(OptionList, offset=(2, 2))
+        await until(pilot, lambda: "saved chat-2.jsonl" in notices(app))
+        trace = read_trace(tmp_path / "chat-2.jsonl")
+        assert trace.header == make_trace().header
+        shown = app.workspace.last_steps
+        assert [step.token for step in trace.steps] == [step.token for step in shown]
+        await pilot.press("ctrl+s", *"x", "down", "home", *"my-", "ctrl+s", "down")
+        assert app.screen.query_one(Input).value == "my-x.md"
+
+
+async def test_the_answer_with_the_cursor_is_shared(make_chat, tmp_path):
+    app = make_chat(max_tokens=3)
+    async with running(app) as pilot:
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        await pilot.press("tab", "left", "left", "left", "ctrl+s")
+        assert app.workspace.transcript.turn == 0
+        await fill(pilot, str(tmp_path / "first.jsonl"))
+        steps = turns(app)[0].answer.steps
+    trace = read_trace(tmp_path / "first.jsonl")
+    assert [step.token for step in trace.steps] == [step.token for step in steps]
+    assert trace.header.messages == [{"role": "user", "content": "one"}]
 
 
 async def test_a_trace_has_the_messages_that_the_model_saw(make_chat, tmp_path):

@@ -177,6 +177,44 @@ async def test_a_key_shows_what_a_token_was_drawn_from(make_chat):
         await until(pilot, lambda: "✗ cut" not in str(alternatives.visual))
 
 
+def underlined(widget) -> list[str]:
+    """Return what is underlined in a widget's text, which is short enough for it."""
+    content = widget.visual
+    return [
+        content.plain[s.start : s.end] for s in content.spans if getattr(s.style, "underline", 0)
+    ]
+
+
+async def test_a_key_shades_what_a_token_looked_at(make_chat):
+    app = make_chat(max_tokens=12)
+    async with running(app) as pilot:
+        await ask(pilot, "the quick brown fox")
+        await pilot.press("tab", "home", *["right"] * 8, "c", "c", "v")
+        inspector, turn = app.workspace.inspector, app.workspace.transcript.children[-1]
+        await until(pilot, lambda: inspector.attention is not None)
+        shown = app.query_one("#inspector-attention", Static)
+        read, shares = inspector.attention, inspector.shares
+        largest = sorted(range(1, len(shares)), key=lambda n: -shares[n])[:3]
+        for index in largest:
+            assert f"{shares[index]:6.1%}" in shown.visual.plain
+        begin = "".join(read.texts).index("the q")
+        visible = {*range(begin, begin + len("the quick brown fox")), *range(read.prompt, 99)}
+        marked = underlined(turn.query_one(".question")) + underlined(turn.answer.children[0])
+        expected = [read.texts[n] for n in sorted(visible.intersection(largest))]
+        assert [text for text in marked if text] == [printable(t) for t in expected if t] != []
+        await pilot.press("}", ")", ")")
+        assert inspector.shares == pytest.approx(read.layers[0][1].tolist())
+        assert "layer 1 of 3, head 2 of 4" in shown.visual.plain
+        await pilot.press("{", "(", "(", "left")
+        assert not shown.display
+        assert not underlined(turn.query_one(".question"))
+        await pilot.press("escape", "v", "}")
+    viewer = make_viewer()
+    async with running(viewer) as pilot:
+        await pilot.press("home", "v", "}")
+        assert viewer.workspace.inspector.attention is None
+
+
 async def test_a_short_answer_has_its_timeline_below(make_chat):
     app = make_chat(max_tokens=450)
     async with running(app, (40, 24)) as pilot:

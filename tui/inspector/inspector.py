@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -10,14 +11,24 @@ from textual.content import Content
 from textual.style import Style
 from textual.widgets import Static
 
+from entropix_mlx.backends.events import StepRead
 from entropix_mlx.palette import NOT_MEASURED, SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Alternative, Branch, DrawDistribution, Fork, Origin, Step, Strategy
+from entropix_mlx.step import (
+    Alternative,
+    AttentionMap,
+    Branch,
+    DrawDistribution,
+    Fork,
+    Origin,
+    Step,
+    Strategy,
+)
 from entropix_mlx.traces.explain import Case, explain, fate
 
 from ..containers import Blank
 from ..drawing import DIM, SCALES, bar
-from ..styles import COLOURS, STYLES
+from ..styles import COLOURS, NAMED, STYLES, most_looked_at
 
 ORIGINS = {
     Origin.SAMPLED: "sampled",
@@ -53,12 +64,15 @@ class Inspector(Blank, VerticalScroll):
         self._step: Step | None = None
         self._profile: Profile | None = None
         self._distribution: DrawDistribution | None = None
+        self.attention: AttentionMap | None = None
+        """What the token looked at, if that is known."""
+        self._layer, self._head = 0, 0  # counted from 1; 0 is the mean
         self._selected = 0
         self.has_model = True
         """Whether there is a model, which can continue with an alternative."""
 
     def compose(self) -> ComposeResult:
-        for name in ("token", "alternatives", "branches", "decision", "measurements"):
+        for name in ("token", "alternatives", "attention", "branches", "decision", "measurements"):
             yield Static(id=f"inspector-{name}")
 
     @property
@@ -94,7 +108,8 @@ class Inspector(Blank, VerticalScroll):
             return ""
         if self.chosen:
             return "f: continue from here"
-        return "↑ ↓ choose" + ("" if self._distribution else " · b: what it was drawn from")
+        more = "" if self._distribution else " · b: what it was drawn from"
+        return f"↑ ↓ choose{more}" + ("" if self.attention else " · v: what it looked at")
 
     @property
     def chosen(self) -> bool:
@@ -102,16 +117,36 @@ class Inspector(Blank, VerticalScroll):
         return self._step is not None and self.tokens not in ((), (self._step.token,))
 
     def show(self, step: Step, profile: Profile | None) -> None:
-        self._step, self._profile, self._distribution = step, profile, None
+        self._step, self._profile = step, profile
+        self._distribution = self.attention = None
         tokens = [alternative.token for alternative in step.top_logprobs]
         self._selected = tokens.index(step.token) if step.token in tokens else NONE
         self._draw()
 
-    def show_distribution(self, step: Step, distribution: DrawDistribution) -> None:
-        """Show what a step was drawn from, if it is still the one under the cursor."""
-        if step == self._step:
-            self._distribution = distribution
+    def show_read(self, event: StepRead) -> None:
+        """Show what a step was drawn from or looked at, if it is still under the cursor."""
+        if event.step == self._step:
+            if isinstance(event.found, AttentionMap):
+                self.attention = event.found
+            else:
+                self._distribution = event.found
             self._draw()
+
+    def turn_attention(self, layer: int, head: int) -> None:
+        """Go on to another layer or head; between the last and the first is the mean."""
+        if self.attention is not None:
+            layers = self.attention.layers
+            self._layer = (self._layer + layer) % (len(layers) + 1)
+            self._head = (self._head + head) % (min(map(len, layers)) + 1)
+            self._draw()
+
+    @property
+    def shares(self) -> list[float]:
+        """The shares of attention that each token before this one has, in this layer and head."""
+        if self.attention is None:
+            return []
+        layer, head = (n - 1 if n else None for n in (self._layer, self._head))
+        return self.attention.shares(layer, head)
 
     def move(self, by: int) -> None:
         if self._step is not None:
@@ -140,10 +175,15 @@ class Inspector(Blank, VerticalScroll):
         parts = {
             "token": Content.styled(title, HEADING),
             "alternatives": Content("\n").join(alternatives),
+            "attention": Content(),
             "decision": draw_decision(step, profile),
             "measurements": draw_measurements(step),
             "branches": draw_branches(fork, branch, width, hint) if fork else Content(),
         }
+        if self.attention is not None:
+            parts["attention"] = draw_attention(
+                self.attention, self.shares, self._layer, self._head, width
+            )
         for name, content in parts.items():
             part = self.query_one(f"#inspector-{name}", Static)
             part.display = bool(content.plain)
@@ -180,6 +220,29 @@ def draw_alternatives(
             line += " ✗ cut" if cut else f" → {shown:6.1%}"
         weight = HEADING if number == selected else DIM if cut else Style()
         lines.append(Content.styled(line, weight))
+    return Content("\n").join(lines)
+
+
+def draw_attention(
+    attention: AttentionMap, shares: Sequence[float], layer: int, head: int, width: int
+) -> Content:
+    """Return the tokens that a token looked at most, with their shares as bars.
+
+    Layer and head are counted from 1, and 0 is the mean.
+    """
+    read = (("layer", layer, len(attention.layers)), ("head", head, len(attention.layers[0])))
+    of = ", ".join(
+        f"{name} {n} of {all_}" if n else f"mean of {all_} {name}s" for name, n, all_ in read
+    )
+    lines = [Content.styled("what it looked at most", HEADING), Content.styled(of, DIM)]
+    most = most_looked_at(shares)[:NAMED]
+    for index in most:
+        where = "answer" if index >= attention.prompt else "prompt"
+        text = token_text(attention.texts[index])[:12].ljust(12)
+        drawn = bar(shares[index], shares[most[0]], max(4, width - 29))
+        lines.append(Content(f"{text} {drawn} {shares[index]:6.1%} {where}"))
+    rest = f"{shares[0]:.0%} rests on the first token\n{{ }} another layer, ( ) another head"
+    lines.append(Content.styled(rest, DIM))
     return Content("\n").join(lines)
 
 

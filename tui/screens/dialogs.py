@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
 from textual import events
@@ -75,6 +77,45 @@ class TextDialog(Dialog[str]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)
+
+
+class SaveDialog(TextDialog):
+    """Asks for the path of a file, and what shall be in it, which its suffix says."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "kind(-1)", "Other kind", show=False),
+        Binding("down", "kind(1)", "Other kind", show=False),
+    ]
+
+    def __init__(self, path: str, kinds: Mapping[str, str]) -> None:
+        """Propose a path; `kinds` says what files hold, by suffix."""
+        super().__init__("Save or share: ↑ ↓ choose what, Enter saves", path)
+        self._kinds = kinds
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Label(self._title)
+            yield Input(self._text)
+            kinds = OptionList(*(f"{suffix:7}{what}" for suffix, what in self._kinds.items()))
+            kinds.can_focus = False
+            yield kinds
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        suffix = os.path.splitext(event.value)[1]
+        number = [*self._kinds].index(suffix) if suffix in self._kinds else None
+        self.query_one(OptionList).highlighted = number
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self._choose(event.option_index)
+        self.dismiss(self.query_one(Input).value)
+
+    def action_kind(self, by: int) -> None:
+        number = self.query_one(OptionList).highlighted
+        self._choose(min(by, 0) if number is None else (number + by) % len(self._kinds))
+
+    def _choose(self, number: int) -> None:
+        field = self.query_one(Input)
+        field.value = os.path.splitext(field.value)[0] + [*self._kinds][number]
 
 
 class LongTextDialog(TextDialog):

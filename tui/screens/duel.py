@@ -30,7 +30,8 @@ from entropix_mlx.samplers.registry import SAMPLERS
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Fork, Step, Strategy, first_divergence
 from entropix_mlx.summary import COLUMNS, Result, Sample, summarize, to_table
-from entropix_mlx.traces.trace import Header, TraceWriter
+from entropix_mlx.traces.share import share
+from entropix_mlx.traces.trace import Header, Trace
 
 from ..containers import AutoScroll
 from ..gauges.gauges import ForkRace
@@ -163,9 +164,7 @@ class DuelScreen(Screen[DuelChoice | None]):
                 continue
             path = Path(f"duel-{header.sampler}-{header.seed}.jsonl")
             try:
-                with TraceWriter(path, header) as trace:
-                    for step in side.steps:
-                        trace.add(step)
+                share(Trace(header, side.steps, None), path)
             except EntropixError as error:
                 self.notify(str(error), severity="error", markup=False)
                 return

@@ -68,6 +68,7 @@ class AnswerView(Column):
         self._previewed = False  # the strategies of a profile are tried out
         self.cursor: int | None = None
         """The token that is highlighted."""
+        self._shades: Sequence[Style] = ()  # what a token looked at
         self._growing = False  # more steps are on their way
         self._starts: list[int] = []  # the first step of each block
         self._blocks: list[TokenBlock] = []
@@ -175,6 +176,12 @@ class AnswerView(Column):
     def show_colouring(self, colouring: Colouring) -> None:
         self._colouring = colouring
         self._redraw(range(len(self._blocks)))
+
+    def shade(self, shades: Sequence[Style]) -> None:
+        """Show the first tokens in other styles than their own; () shows these again."""
+        if shades or self._shades:
+            self._shades = shades
+            self._redraw(range(len(self._blocks)))
 
     def show_marks(self, marks: bool) -> None:
         self._marks = marks
@@ -309,7 +316,9 @@ class AnswerView(Column):
         step, strategy = self.steps[index], self.strategies[index]
         previous, following = self._neighbour(index - 1), self._neighbour(index + 1)
         colouring = Colouring.STRATEGY if self._previewed else self._colouring
-        style = token_style(step, strategy, colouring) + Style.from_meta({"step": index})
+        shaded = index < len(self._shades)
+        style = self._shades[index] if shaded else token_style(step, strategy, colouring)
+        style += Style.from_meta({"step": index})
         if strategy is not step.strategy:
             style += CHANGED
         glyph = SWATCHES[strategy].glyph if self._marks else ""

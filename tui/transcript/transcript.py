@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,11 +18,11 @@ from textual.widgets import Static, TextArea
 
 from entropix_mlx.chat.conversation import Conversation, Turn
 from entropix_mlx.palette import printable
-from entropix_mlx.step import Step
+from entropix_mlx.step import AttentionMap, Step
 
 from ..containers import AutoScroll, Column
 from ..help_text import Welcome
-from ..styles import Colouring, notable
+from ..styles import Colouring, looked_at, notable
 from .answer import AnswerView
 from .form import form
 
@@ -40,9 +42,28 @@ class TurnView(Column):
         self.turn = turn
         self.answer = AnswerView(turn.answer.steps if turn.answers else (), marks, colouring)
         self._form = Static(classes="form")
+        self._question = Static(classes="question")
+        self.shade(None)
 
     def on_mount(self) -> None:
         self.show_form()
+
+    def shade(self, attention: AttentionMap | None, shares: Sequence[float] = ()) -> None:
+        """Shade question and answer by a token's shares of attention; None ends that."""
+        self.answer.shade(looked_at(shares)[attention.prompt :] if attention else ())
+        content = Content(f"❯ {printable(self.turn.question)}")
+        asked = self.turn.question.strip()
+        before = attention.texts[: attention.prompt] if attention else ()
+        # As whole words: "a" is not the one in the template's "assistant".
+        found = re.finditer(rf"(?<!\w){re.escape(asked)}(?!\w)", "".join(before))
+        for last in [*found][-1:]:
+            shift = content.plain.index(printable(asked)) - last.start()
+            end = 0
+            for text, style in zip(before, looked_at(shares), strict=False):
+                begin, end = max(end, last.start()), end + len(text)
+                if begin < min(end, last.end()):
+                    content = content.stylize(style, begin + shift, min(end, last.end()) + shift)
+        self._question.update(content)
 
     def show_form(self) -> None:
         """Show the fields of a structured answer that has ended."""
@@ -51,7 +72,7 @@ class TurnView(Column):
         self._form.display = bool(content)
 
     def compose(self) -> ComposeResult:
-        yield Static(Content(f"❯ {printable(self.turn.question)}"), classes="question")
+        yield self._question
         yield self.answer
         yield self._form
         if len(self.turn.answers) > 1:
@@ -174,6 +195,26 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             tooltip="Draw: probabilities before and after the sampler's steps",
         ),
         Binding(
+            "v", "app.attention", "Show attention", id="transcript.attention",
+            tooltip="Attention: what the token looked at, in question and answer",
+        ),
+        Binding(
+            "right_curly_bracket", "app.turn_attention(1, 0)", "Layer", show=False,
+            id="transcript.layer", key_display="{ }", tooltip="Attention of one layer, or of all",
+        ),
+        Binding(
+            "left_curly_bracket", "app.turn_attention(-1, 0)", "Layer", show=False,
+            id="transcript.layer_before",
+        ),
+        Binding(
+            "right_parenthesis", "app.turn_attention(0, 1)", "Head", show=False,
+            id="transcript.head", key_display="( )", tooltip="Attention of one head, or of all",
+        ),
+        Binding(
+            "left_parenthesis", "app.turn_attention(0, -1)", "Head", show=False,
+            id="transcript.head_before",
+        ),
+        Binding(
             "left_square_bracket", "app.sibling(-1)", "Switch answer", id="transcript.previous",
             key_display="[ ]", tooltip="Another of the answers",
         ),
@@ -226,6 +267,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         self._markdown = False
         self.cursor: int | None = None
         self._turn: int | None = None  # that of the cursor
+        self._shaded: TurnView | None = None
         self._newest = Newest("↓ newer text below · Ctrl+End goes there")
         self.welcome: Welcome | None = None
         """Shown while there is no turn; to be set before this is on the screen."""
@@ -327,6 +369,14 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             top = self._turns[self.turn].virtual_region.y + self.answer.virtual_region.y
             place = Region(0, top + self.answer.line_of(self.cursor), 1, 2)
             self.scroll_to_region(place, animate=False)
+
+    def shade(self, attention: AttentionMap | None, shares: Sequence[float] = ()) -> None:
+        """Shade the turn with the cursor by a token's attention, and no other one."""
+        shaded, self._shaded = self._shaded, self._turns[self.turn] if attention else None
+        if shaded in self._turns and shaded is not None and shaded is not self._shaded:
+            shaded.shade(None)
+        if self._shaded is not None:
+            self._shaded.shade(attention, shares)
 
     def turn_of(self, answer: AnswerView) -> int | None:
         return next((n for n, view in enumerate(self._turns) if view.answer is answer), None)
