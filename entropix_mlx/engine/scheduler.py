@@ -43,7 +43,9 @@ LONGEST_PASS = 0.8
 LONGEST_CHUNK = 1.0
 """Seconds that answers wait between two passes for the prompts of others."""
 LONGEST_SILENCE = 3.0
-"""Seconds without a token, as while a fork is compared, after which an answer is urgent."""
+"""Seconds without a token, as while a fork is compared, after which an answer is urgent, …"""
+SILENT_PASSES = 8
+"""… or the time of so many passes, if that is longer."""
 DECAY = 0.5
 """The weight of the newest duration in a running mean."""
 
@@ -248,7 +250,8 @@ class Scheduler:
         """Return the answers that were silent for long, those first that were so for longest."""
         if self._steady or self._credit <= 0:
             return []
-        since = time.perf_counter() - LONGEST_SILENCE
+        longest = max(LONGEST_SILENCE, SILENT_PASSES * self._pass_seconds.value)
+        since = time.perf_counter() - longest
         return sorted(
             (slot for slot in self._running if slot.is_silent(since)), key=lambda slot: slot.spoke
         )

@@ -88,7 +88,7 @@ def test_an_answer_may_join_and_leave_while_others_run(make, tiny_model, tokeniz
     assert all(slot.ended and slot.error is None for slot in slots)
 
 
-@pytest.mark.parametrize("silence", [-1, 1e9], ids=["silent", "not silent"])
+@pytest.mark.parametrize("silence", [0, 1e9], ids=["silent", "not silent"])
 @pytest.mark.parametrize("at_once", [1e-9, 1e-2, 1e9], ids=["one", "some", "all"])
 def test_answers_take_turns_where_passes_take_long(
     make, monkeypatch, tiny_model, tokenizer, at_once, silence
@@ -97,13 +97,14 @@ def test_answers_take_turns_where_passes_take_long(
     monkeypatch.setattr("entropix_mlx.engine.scheduler.LONG_PASS", 0.0)
     monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_PASS", at_once)
     monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_SILENCE", silence)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.SILENT_PASSES", 0)
     ends = 5, 12, 19
     runner = make(batch=4)
     slots = [runner.add(PROMPT[:n], runner.resolve(SETTINGS), client="a") for n in ends]
     with runner:
         found = run_for(runner, 10)
         new = runner.add(PROMPT, runner.resolve(PLAIN), client="b")
-        during = run_for(runner, 2 if silence > 0 else 8)
+        during = run_for(runner, 2 if silence else 8)
         assert new in during
         found = join(join(found, during), finish(runner))
     assert found[new] == tokens_alone(tiny_model, tokenizer, PROMPT)
@@ -113,7 +114,8 @@ def test_answers_take_turns_where_passes_take_long(
 
 def test_prompts_give_way_to_an_answer_that_was_silent_for_long(make, monkeypatch):
     """And it to them, for half of the time."""
-    monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_SILENCE", -1)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_SILENCE", 0)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.SILENT_PASSES", 0)
     monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_PASS", 1e-3)
     runner, chunks, turns = make(batch=2), prefilled(monkeypatch), []
     silent = runner.add(PROMPT, runner.resolve(replace(PLAIN, max_tokens=200)), client="a")
