@@ -40,7 +40,7 @@ LONG_PASS = 0.2
 """Seconds of a pass that whoever waits for the first token notices."""
 LONGEST_PASS = 0.8
 """Seconds that a pass may take where there are several answers, which then take turns."""
-LONGEST_CHUNK = 1.0
+LONGEST_CHUNK = 1.4
 """Seconds that answers wait between two passes for the prompts of others."""
 LONGEST_SILENCE = 3.0
 """Seconds without a token, as while a fork is compared, after which an answer is urgent, …"""
