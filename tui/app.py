@@ -184,7 +184,7 @@ class ChatApp(WorkspaceApp):
     def on_mount(self) -> None:
         end_with_terminal(self)
         self.composer.focus()
-        self.remember_theme()
+        self.remember_screen()
         self.link.start()
         self.set_interval(SAVE_SECONDS, self._save_running)
         self.files.offer_crashed()

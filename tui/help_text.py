@@ -15,7 +15,7 @@ from entropix_mlx.profiles.tree import first_fit, table
 from entropix_mlx.step import Metrics, Origin, Strategy
 from entropix_mlx.traces.explain import SYMBOLS
 
-from .styles import COLOURS, ORIGIN_MARKS, STYLES, SURPRISES, Colouring
+from .styles import COLOURS, ORIGIN_MARKS, STYLES, SURPRISES, UNDERLINES, Colouring
 
 MEANINGS = {
     Strategy.ARGMAX: ("sure", "takes the most probable token"),
@@ -57,6 +57,7 @@ COLOURINGS = {
     Colouring.STRATEGY: "colours: strategy of the sampler",
     Colouring.SURPRISE: "colours: surprise, −log2 p",
     Colouring.NONE: "colours: none",
+    Colouring.UNDERLINE: "focus: H as an underline; Ctrl+B leaves",
 }
 _MARKS = {
     Origin.INSERTED: "a thought that was inserted",
@@ -138,6 +139,12 @@ def legend(profile: Profile, colouring: Colouring = Colouring.STRATEGY) -> Conte
                     f"{name}: −log2 p ≥ {least:.0f} bit{'s' if least > 1 else ''}", style
                 )
                 for least, name, style in SURPRISES
+                if math.isfinite(least)
+            ]
+        case Colouring.UNDERLINE:
+            colours = [
+                Content.styled(f"{name}: H ≥ {least:g} bits", style)
+                for least, name, style in UNDERLINES
                 if math.isfinite(least)
             ]
         case Colouring.NONE:

@@ -72,6 +72,10 @@ class Workspace(Blank, Horizontal):
             tooltip="Legend: show or hide what colours, marks and letters mean",
         ),
         Binding(
+            "ctrl+b", "focus_mode", "Focus", id="app.focus", priority=True, show=False,
+            tooltip="Focus: nothing but the text, uncertainty as an underline",
+        ),
+        Binding(
             "f9", "app.tree", "Show tree", id="app.tree", priority=True,
             tooltip="Tree: what could have been said, and how it would go on",
         ),
@@ -129,10 +133,18 @@ class Workspace(Blank, Horizontal):
         await self.show(self.conversation)
         self.set_interval(DRAW_SECONDS, self._catch_up)
         self.watch(self.status, "state", self._show_state)
+        self.watch(self.transcript, "focus_mode", self._show_focus_mode)
 
     def _show_state(self, state: State) -> None:
         """Show no thresholds while a model loads: they may be other ones."""
         self.set_class(state is State.LOADING, "-loading")
+
+    def _show_focus_mode(self, on: bool) -> None:
+        self.screen.set_class(on, "-quiet")
+        self.call_after_refresh(self._fit)
+
+    def action_focus_mode(self) -> None:
+        self.transcript.focus_mode = not self.transcript.focus_mode
 
     @property
     def last_steps(self) -> list[Step]:
@@ -179,7 +191,7 @@ class Workspace(Blank, Horizontal):
         self.why.thresholds = self.thresholds
         decided = self.thresholds is not None
         self.gauges.has_thresholds = self.compact.has_thresholds = decided
-        self.legend.update(legend(profile, self.transcript.colouring))
+        self.legend.update(legend(profile, self.transcript.shown_colouring))
         self.call_after_refresh(self._fit)
         self._show_answer()
 
@@ -263,7 +275,7 @@ class Workspace(Blank, Horizontal):
         self.transcript.shade(self.inspector.attention, self.inspector.shares)
 
     def on_transcript_colouring_changed(self) -> None:
-        colouring = self.transcript.colouring
+        colouring = self.transcript.shown_colouring
         self.legend.update(legend(self.profile, colouring))
         if not self.has_class("-legend"):
             self.notify(COLOURINGS[colouring], timeout=2)
