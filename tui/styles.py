@@ -239,7 +239,9 @@ def _readable_style(style: RichStyle, background: Color) -> RichStyle:
     """
     colour, own = style.color, style.bgcolor
     if colour is None or colour.triplet is None:
-        return style
+        # A tint was mixed with a background that nobody here knows.
+        tinted_default = own is not None and own.triplet is not None and "step" in style.meta
+        return style + RichStyle(bgcolor="default") if tinted_default else style
     has_strategy_colour = tuple(colour.triplet) in _STRATEGY_COLOURS
     if not has_strategy_colour and "step" not in style.meta:
         return style

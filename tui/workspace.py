@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Protocol, runtime_checkable
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -33,6 +34,8 @@ DRAW_SECONDS = 1 / 5
 """The pace of the gauges while an answer is generated: drawing them costs more than a line of text,
 since Textual also draws everything between two places that change."""
 
+THREE_PANES = 160
+"""From so many columns on, there is room for what is beside the text."""
 ROOMY = 14
 """From so many lines on, a short answer leaves room for the timeline."""
 
@@ -91,8 +94,17 @@ class Workspace(Blank, Horizontal):
         Binding("ctrl+z", "app.suspend_process", "Suspend", id="app.suspend", show=False),
     ]  # fmt: skip
 
-    def __init__(self, conversation: Conversation, profile: Profile, *below: Widget) -> None:
-        """Show a conversation, a profile's thresholds, and some widgets below the status line."""
+    def __init__(
+        self,
+        conversation: Conversation,
+        profile: Profile,
+        *below: Widget,
+        beside: Widget | None = None,
+    ) -> None:
+        """Show a conversation, a profile's thresholds, and some widgets below the status line.
+
+        The widget `beside` the text is on its left, from `THREE_PANES` columns on.
+        """
         super().__init__()
         self.conversation = conversation
         self.profile = profile
@@ -107,12 +119,15 @@ class Workspace(Blank, Horizontal):
         self.legend = Static(id="legend")
         self.why = Why(profile, id="why")
         self._below = below
+        self._beside = beside
         self._followers: list[Follower] = []
         self._followed: AnswerView | None = None  # whose measurements are shown
         self._behind = False  # steps were added since the last `draw`
         self._markdown = False
 
     def compose(self) -> ComposeResult:
+        if self._beside is not None:
+            yield self._beside
         with Column(id="left"):
             yield self.transcript
             yield self.timeline
@@ -173,7 +188,9 @@ class Workspace(Blank, Horizontal):
             self.screen.refresh_bindings()
             self.call_after_refresh(self._fit)
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
+        wide = event.size.width >= THREE_PANES and self._beside is not None
+        self.set_class(wide, "-three")
         self.call_after_refresh(self._fit)
 
     def _fit(self) -> None:
