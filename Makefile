@@ -8,7 +8,9 @@
 # make docs             write the generated tables of the documentation (make docs-check: are they current?)
 # make gpu              prove that MLX computes on a GPU here
 # make as-gpu           run the tests of what a GPU does otherwise: compiled, in half precision, packed
+# make browser          check the types of the server's page, and try it in a Chromium
 # make newest           bring the dependencies to their newest versions
+# make vendor           bundle what the server's page takes from npm (packaging/page)
 # make wheel            build the package into dist/; make check-wheel installs and runs it
 # make release-notes TAG=v0.1.0   print what a release brings; make formula writes Homebrew's formula
 # make demo             record the README's animated picture
@@ -24,7 +26,7 @@ CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .PHONY: run chat serve test quick fuzz lint docs docs-check evidence format clean
-.PHONY: gpu as-gpu newest wheel check-wheel release-notes formula demo
+.PHONY: gpu as-gpu browser newest vendor wheel check-wheel release-notes formula demo
 .DEFAULT_GOAL := test
 
 # Under another name, since make would expand the dollar signs of one given on its command line.
@@ -66,9 +68,17 @@ gpu: $(VENV)/.run
 as-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m as_gpu $(ARGS)
 
+browser: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet 'playwright>=1.50'
+	npx --yes -p typescript@7.0.2 tsc -p packaging/page
+	NEEDS_BROWSER=1 $(BIN)/python -m pytest -m browser $(ARGS)
+
 newest: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable '.[dev]'
 	$(BIN)/python -m pip list
+
+vendor:
+	cd packaging/page && npm install --no-audit --no-fund && npm run vendor
 
 wheel: $(VENV)/.run
 	$(BIN)/python -m pip install --quiet build

@@ -36,7 +36,7 @@ from entropix_mlx.answer.selection import SCORES_OF_ANSWERS
 from entropix_mlx.commands.shared.options import samplers as names_of_samplers
 from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles import tree
-from entropix_mlx.profiles.confidence import SCORES
+from entropix_mlx.profiles.confidence import READ_AGAIN, SCORES
 from entropix_mlx.profiles.fields import LARGEST_TOP_K
 from entropix_mlx.traces import trace
 
@@ -254,7 +254,7 @@ def _type(annotation: str) -> str:
 def scores() -> str:
     """Return a table of the scores of one answer, and of several to one prompt."""
     lines = ["| score | formula | unit | surer | published as |", "|---|---|---|---|---|"]
-    for name, score in SCORES.items():
+    for name, score in (SCORES | READ_AGAIN).items():
         surer = "lower" if score.lower_is_surer else "higher"
         cells = (f"`{name}`", score.formula, score.unit, surer, score.published)
         lines.append(f"| {' | '.join(cells)} |")

@@ -1,6 +1,7 @@
-"""How strategies and a model's words look in a terminal.
+"""How strategies and a model's words look, and what they are called, in every front end.
 
-A strategy has a glyph and a colour. A model's words are shown so that no terminal obeys them.
+A strategy has a glyph, a colour and a state of the model that it stands for. A model's words are
+shown so that no terminal obeys them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import re
 from html import escape
 from typing import Any, NamedTuple
 
-from .step import NOT_OF_THE_MODEL, Step, Strategy
+from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
+
+Rgb = tuple[int, int, int]
 
 
 class Swatch(NamedTuple):
     """The glyph of a strategy, which needs no colour, and its colour (Okabe–Ito palette, RGB)."""
 
     glyph: str
-    rgb: tuple[int, int, int]
+    rgb: Rgb
 
 
 SWATCHES = {
@@ -30,6 +33,54 @@ SWATCHES = {
     Strategy.ADAPTIVE: Swatch("○", (86, 180, 233)),
     Strategy.SAMPLE: Swatch("·", (153, 153, 153)),
 }
+
+MEANINGS = {
+    Strategy.ARGMAX: ("sure", "takes the most probable token"),
+    Strategy.THINK: ("uncertain", "inserts a thought"),
+    Strategy.BRANCH: ("a fork", "follows the top token, or branches"),
+    Strategy.RESAMPLE: ("wide open", "resamples at a higher temperature"),
+    Strategy.ADAPTIVE: ("mixed", "samples; H and V set the temperature"),
+}
+"""The state of the model at a strategy, and what the sampler does then."""
+SHORT_NAMES = {strategy: state.removeprefix("a ") for strategy, (state, _) in MEANINGS.items()}
+"""The state of the model in a word or two: also the name of its region of H and V."""
+RARE = frozenset({Strategy.THINK, Strategy.THINK_SAMPLE, Strategy.BRANCH, Strategy.RESAMPLE})
+"""Strategies that an answer shows now and then."""
+ORIGIN_MARKS = {
+    Origin.INSERTED: ("⟦", "⟧", "a thought that was inserted"),
+    Origin.RETRIEVED: ("⟬", "⟭", "a passage of your notes"),
+    Origin.BRANCH: ("⟨", "⟩", "the winning branch of a fork"),
+    Origin.CHOSEN: ("⟪", "⟫", "your choice"),
+}
+"""Put around tokens that were not sampled in the ordinary way, and what they mean."""
+SURPRISES = (
+    (6.0, "very surprising", Strategy.RESAMPLE),
+    (3.0, "surprising", Strategy.BRANCH),
+    (1.0, "a little surprising", Strategy.ADAPTIVE),
+)
+"""From so many bits of surprise (−log2 p) on: a name, and whose colour it has."""
+GRADES = ((0.9, "●", Strategy.ARGMAX), (0.5, "◐", Strategy.BRANCH), (0.0, "○", Strategy.RESAMPLE))
+"""From a probability on: the sign that stands before it, and whose colour it has."""
+LETTERS = (
+    "H entropy in bits: how open the choice is · V varentropy in bits²: how uneven · margin: how"
+    " far the best token's probability leads · T temperature · p probability · nats/token: score of"
+    " a branch"
+)
+INTRODUCTION = (
+    "The colour of each token shows how sure the model is",
+    "H says how open the choice is, V how uneven. They decide:",
+)
+"""What an empty chat says above the strategies."""
+QUESTIONS = (
+    "Which is larger, 9.11 or 9.9?",
+    "Write a short poem about a lighthouse.",
+    "What should I name my cat?",
+)
+"""What an empty chat offers to ask."""
+CONTRAST = 4.5
+"""The contrast that WCAG 2 asks for text (level AA)."""
+_BLENDS = 20
+"""A colour is moved towards black or white in so many steps."""
 
 _CONTROL = (
     {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
@@ -91,3 +142,34 @@ def paint_step(step: Step) -> str:
     if not step.text:
         return ""
     return paint(step.text, step.strategy, underline=step.origin in NOT_OF_THE_MODEL)
+
+
+def contrast(one: Rgb, other: Rgb) -> float:
+    """Return the contrast of two colours as WCAG 2 defines it: from 1 to 21."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: Rgb) -> float:
+    """Return the relative luminance (WCAG 2): 0 for black, 1 for white."""
+    shares = (value / 255 for value in colour)
+    linear = (
+        share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares
+    )
+    return sum(
+        weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
+    )
+
+
+def blend(colour: Rgb, other: Rgb, share: float) -> Rgb:
+    """Return a colour with so much of another one in it."""
+    red, green, blue = (int(a + (b - a) * share) for a, b in zip(colour, other, strict=True))
+    return red, green, blue
+
+
+def readable(colour: Rgb, background: Rgb) -> Rgb:
+    """Return a colour, darkened or lightened as little as gives it `CONTRAST` on a background."""
+    black, white = (0, 0, 0), (255, 255, 255)
+    end = max(black, white, key=lambda end: contrast(end, background))
+    blends = (blend(colour, end, step / _BLENDS) for step in range(_BLENDS + 1))
+    return next((mixed for mixed in blends if contrast(mixed, background) >= CONTRAST), end)

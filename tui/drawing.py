@@ -5,19 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar, TypeVarTuple, Unpack
+from typing import TypeVar, TypeVarTuple, Unpack
 
 from textual.content import Content
 from textual.style import Style
 
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.profiles.tree import table
+from entropix_mlx.traces.scales import fitting_scales
 
-ENTROPY_SCALE, VARENTROPY_SCALE = 8.0, 16.0
-"""Bits and bits² at the end of a bar, the top of the history and the edge of the plane; more where
-a profile's thresholds ask for it, see `scales`."""
-ROOM = 1.2
-"""A scale is at least so many times as long as the largest threshold on it."""
 OVERFLOW = "▶"
 """The end of a bar whose value lies beyond the scale."""
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -26,26 +21,6 @@ DIM = Style(dim=True)
 MOST_DRAWN = 64
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-
-class Scale(NamedTuple):
-    """A measurement's label, unit and the value at the end of its bar."""
-
-    label: str
-    unit: str
-    most: float
-
-
-SCALES = {
-    "entropy": Scale("H entropy", "bits", ENTROPY_SCALE),
-    "varentropy": Scale("V varentropy", "bits²", VARENTROPY_SCALE),
-    "margin": Scale("margin", "of 1", 1.0),
-    "attention_entropy": Scale("attn entropy", "bits", 10.0),
-    "attention_varentropy": Scale("attn varentropy", "bits²", 4.0),
-    "agreement": Scale("agreement", "mean dev.", 0.05),
-    "head_divergence": Scale("head divergence", "of 1", 1.0),
-    "interaction_strength": Scale("interaction", "score", 10.0),
-}
 
 
 def by_profile(draw: Callable[[Profile, Unpack[Ts]], T]) -> Callable[[Profile, Unpack[Ts]], T]:
@@ -64,15 +39,7 @@ def by_profile(draw: Callable[[Profile, Unpack[Ts]], T]) -> Callable[[Profile, U
     return remembered
 
 
-@by_profile
-def scales(profile: Profile) -> dict[str, Scale]:
-    fitting = dict(SCALES)
-    for row in table(profile):
-        for name, bounds in row.bounds.items():
-            for bound in filter(math.isfinite, bounds):
-                if name in fitting and bound > fitting[name].most / ROOM:
-                    fitting[name] = fitting[name]._replace(most=math.ceil(bound * ROOM))
-    return fitting
+scales = by_profile(fitting_scales)
 
 
 def bar(value: float, most: float, width: int) -> str:

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from textual.content import Content
 from textual.style import Style
 from textual.widgets import Static
 
-from entropix_mlx.palette import SWATCHES, printable
+from entropix_mlx.palette import (
+    INTRODUCTION,
+    LETTERS,
+    MEANINGS,
+    ORIGIN_MARKS,
+    QUESTIONS,
+    SWATCHES,
+    printable,
+)
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.profiles.tree import first_fit, table
-from entropix_mlx.step import Metrics, Origin, Strategy
-from entropix_mlx.traces.explain import SYMBOLS
+from entropix_mlx.profiles.tree import table
+from entropix_mlx.step import Strategy
+from entropix_mlx.traces.explain import SYMBOLS, spikiness
 
-from .styles import COLOURS, ORIGIN_MARKS, STYLES, SURPRISES, UNDERLINES, Colouring
+from .styles import COLOURS, STYLES, SURPRISES, UNDERLINES, Colouring
 
-MEANINGS = {
-    Strategy.ARGMAX: ("sure", "takes the most probable token"),
-    Strategy.THINK: ("uncertain", "inserts a thought"),
-    Strategy.BRANCH: ("a fork", "follows the top token, or branches"),
-    Strategy.RESAMPLE: ("wide open", "resamples at a higher temperature"),
-    Strategy.ADAPTIVE: ("mixed", "samples; H and V set the temperature"),
-}
-"""The state of the model at a strategy, and what the sampler does then."""
-SHORT_NAMES = {strategy: state.removeprefix("a ") for strategy, (state, _) in MEANINGS.items()}
-"""The state of the model in a word or two: also the name of its region of H and V."""
 LONGEST = max(map(len, MEANINGS))
 """Cells of the longest name."""
-TOO_WIDE = "too wide to fork"
-"""Beside a margin that keeps a token in the fork's region from being one."""
-QUESTIONS = (
-    "Which is larger, 9.11 or 9.9?",
-    "Write a short poem about a lighthouse.",
-    "What should I name my cat?",
-)
-"""The keys 1 to 3 put these into the empty field of an empty chat."""
 SPACIOUS = 17
 """From so many lines on, the card of an empty chat has empty ones."""
 ALTERNATIVES = (
@@ -48,22 +37,11 @@ ALTERNATIVES = (
     "Enter and f do nothing until ↑ or ↓ has selected an alternative. Text that is typed or pasted"
     " here goes to the question field, unless it is a key."
 )
-LETTERS = (
-    "H entropy in bits: how open the choice is · V varentropy in bits²: how uneven · margin: how"
-    " far the best token's probability leads · T temperature · p probability · nats/token: score of"
-    " a branch"
-)
 COLOURINGS = {
     Colouring.STRATEGY: "colours: strategy of the sampler",
     Colouring.SURPRISE: "colours: surprise, −log2 p",
     Colouring.NONE: "colours: none",
     Colouring.UNDERLINE: "focus: H as an underline; Ctrl+B leaves",
-}
-_MARKS = {
-    Origin.INSERTED: "a thought that was inserted",
-    Origin.RETRIEVED: "a passage of your notes",
-    Origin.BRANCH: "the winning branch of a fork",
-    Origin.CHOSEN: "your choice",
 }
 _MEASUREMENTS = (
     "Before each token, the model assigns a probability to every possible next token.\n"
@@ -79,33 +57,9 @@ _SPIKINESS = " V is called flat below {:.3g}, spiky from {:.3g} on, and uneven i
 
 def measurements(profile: Profile) -> Content:
     """Return what H, V and the margin are, with the words and numbers of a profile."""
-    borders = _spikiness(profile)
+    borders = spikiness(profile)
     numbers = _SPIKINESS.format(*borders) if all(map(math.isfinite, borders)) else ""
     return Content(_MEASUREMENTS + numbers)
-
-
-def words(profile: Profile, values: Mapping[str, float]) -> dict[str, str]:
-    """Return words for some measurements, by their names.
-
-    The word for H names the region in which all of them lie, as the map does. The word for the
-    margin says where it alone prevents a fork.
-    """
-    if not values:
-        return {}
-    rows, measured = table(profile), Metrics(**values)
-    here, mapped = first_fit(rows, measured), first_fit(rows, measured._replace(margin=0.0))
-    low, high = _spikiness(profile)
-    varentropy = measured.varentropy
-    return {
-        "entropy": SHORT_NAMES[here],
-        "varentropy": "spiky" if varentropy >= high else "flat" if varentropy < low else "uneven",
-        "margin": "" if here is mapped else TOO_WIDE,
-    }
-
-
-def _spikiness(profile: Profile) -> tuple[float, float]:
-    """Return the V below which tokens may be sure, and that above which they may be forks."""
-    return profile.thresholds.low_varentropy, profile.thresholds.branch_min_varentropy
 
 
 def conditions(profile: Profile) -> dict[Strategy, str]:
@@ -149,7 +103,7 @@ def legend(profile: Profile, colouring: Colouring = Colouring.STRATEGY) -> Conte
             ]
         case Colouring.NONE:
             colours = [Content(COLOURINGS[colouring])]
-    around = " · ".join(f"{first}{_MARKS[o]}{last}" for o, (first, last) in ORIGIN_MARKS.items())
+    around = " · ".join(f"{first}{said}{last}" for first, last, said in ORIGIN_MARKS.values())
     return Content("\n").join([Content(" · ").join(colours), Content(around), Content(LETTERS)])
 
 
@@ -179,7 +133,7 @@ def _thought(profile: Profile | None) -> str:
 
 
 def marks() -> Content:
-    lines = (f"{first}{_MARKS[origin]}{last}" for origin, (first, last) in ORIGIN_MARKS.items())
+    lines = (f"{first}{said}{last}" for first, last, said in ORIGIN_MARKS.values())
     return Content("\n".join(lines))
 
 
@@ -211,8 +165,8 @@ def _draw_card(profile: Profile, spacious: bool) -> Content:
     questions = "\n".join(f" {n}  {question}" for n, question in enumerate(QUESTIONS, 1))
     gap = [Content()] if spacious else []
     lines = [
-        Content.styled("The colour of each token shows how sure the model is", bold),
-        Content("H says how open the choice is, V how uneven. They decide:"),
+        Content.styled(INTRODUCTION[0], bold),
+        Content(INTRODUCTION[1]),
         strategies(profile, numbers=False),
         *gap,
         Content.styled("Ask something, or press a number, then Enter", bold),

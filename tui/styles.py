@@ -20,8 +20,9 @@ from textual.content import Content
 from textual.filter import LineFilter
 from textual.style import Style
 
-from entropix_mlx.palette import SWATCHES
-from entropix_mlx.step import Origin, Step, Strategy
+from entropix_mlx import palette
+from entropix_mlx.palette import ORIGIN_MARKS, RARE, SWATCHES
+from entropix_mlx.step import Step, Strategy
 
 _ATTRIBUTES = {
     Strategy.ARGMAX: Style(bold=True),
@@ -52,23 +53,16 @@ _TINTS: dict[Strategy, Style] = {
     for strategy, swatch in SWATCHES.items()
     if strategy not in (Strategy.ADAPTIVE, Strategy.SAMPLE)
 }
-ORIGIN_MARKS = {
-    Origin.INSERTED: ("⟦", "⟧"),
-    Origin.RETRIEVED: ("⟬", "⟭"),
-    Origin.BRANCH: ("⟨", "⟩"),
-    Origin.CHOSEN: ("⟪", "⟫"),
-}
-"""Put around tokens that were not sampled in the ordinary way."""
-RARE = frozenset({Strategy.THINK, Strategy.THINK_SAMPLE, Strategy.BRANCH, Strategy.RESAMPLE})
-"""Strategies that an answer shows now and then."""
 CURSOR = Style(reverse=True)
-SURPRISES = (
-    (6.0, "very surprising", STYLES[Strategy.RESAMPLE]),
-    (3.0, "surprising", STYLES[Strategy.BRANCH]),
-    (1.0, "a little surprising", COLOURS[Strategy.ADAPTIVE] + Style(italic=True)),
-    (-math.inf, "expected", Style()),
+_SURPRISES = {
+    Strategy.RESAMPLE: STYLES[Strategy.RESAMPLE],
+    Strategy.BRANCH: STYLES[Strategy.BRANCH],
+    Strategy.ADAPTIVE: COLOURS[Strategy.ADAPTIVE] + Style(italic=True),
+}
+SURPRISES = tuple(
+    (least, name, _SURPRISES[strategy]) for least, name, strategy in palette.SURPRISES
 )
-"""From so many bits of surprise (−log2 p) on: a name, and the style of the token."""
+"""From so many bits of surprise on: a name, and the style of the token."""
 UNDERLINES = (
     (5.0, "wide open", Style(underline2=True, bold=True)),
     (3.5, "uncertain", Style(underline2=True)),
@@ -80,21 +74,10 @@ REASONING = Style(dim=True)
 """The `<think>` block of a reasoning model."""
 CHANGED = Style(underline=True)
 """A token whose strategy another threshold would change."""
-GRADES = (
-    (0.9, "●", COLOURS[Strategy.ARGMAX]),
-    (0.5, "◐", COLOURS[Strategy.BRANCH]),
-    (0.0, "○", COLOURS[Strategy.RESAMPLE]),
-)
-"""From a probability on: the sign that stands before it, and its colour, which `ReadableColours`
-knows."""
 LOOKED_AT, NAMED = Style(bold=True, underline=True), 3
 """The tokens that got most of a token's attention, and how many of them there are."""
 SHADES = (0.1, 0.25, 0.5)
 """Shares of the largest attention from which on the shade of a token is darker."""
-CONTRAST = 4.5
-"""The contrast that WCAG 2 asks for text (level AA)."""
-STEPS = 20
-"""A colour is moved towards black or white in so many steps."""
 _STRATEGY_COLOURS = {swatch.rgb for swatch in SWATCHES.values()}
 
 
@@ -164,7 +147,7 @@ def marked(text: str, step: Step, previous: Step | None, following: Step | None,
 
     Where it ends is known only once there is a following step, or at the end of the answer.
     """
-    opening, closing = ORIGIN_MARKS.get(step.origin, ("", ""))
+    opening, closing, _ = ORIGIN_MARKS.get(step.origin, ("", "", ""))
     before = (opening if previous is None or _differ(previous, step) else "") + glyph
     ends = step.finish_reason if following is None else _differ(step, following)
     after = closing if ends else ""
@@ -195,30 +178,9 @@ def _differ(left: Step, right: Step) -> bool:
     return left.origin is not right.origin or right.fork is not None
 
 
-def contrast(one: Color, other: Color) -> float:
-    """Return the contrast of two colours as WCAG 2 defines it: from 1 to 21."""
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: Color) -> float:
-    """Return the relative luminance (WCAG 2): 0 for black, 1 for white."""
-    linear = (
-        share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
-        for share in colour.normalized
-    )
-    return sum(
-        weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
-    )
-
-
 @lru_cache(1024)
 def readable(colour: Color, background: Color) -> Color:
-    """Return a colour, darkened or lightened as little as gives it `CONTRAST` on a background."""
-    black, white = Color(0, 0, 0), Color(255, 255, 255)
-    end = max(black, white, key=lambda end: contrast(end, background))
-    blends = (colour.blend(end, step / STEPS) for step in range(STEPS + 1))
-    return next((blend for blend in blends if contrast(blend, background) >= CONTRAST), end)
+    return Color(*palette.readable(colour.rgb, background.rgb))
 
 
 class ReadableColours(LineFilter):
@@ -256,7 +218,7 @@ def _readable_style(style: RichStyle, background: Color) -> RichStyle:
 
 def grade(probability: float) -> tuple[str, Style]:
     """Return a sign that tells a probability without a colour, and its colour."""
-    return next((glyph, style) for least, glyph, style in GRADES if probability >= least)
+    return next((sign, COLOURS[s]) for least, sign, s in palette.GRADES if probability >= least)
 
 
 def graded(probability: float) -> Content:

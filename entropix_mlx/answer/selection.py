@@ -141,6 +141,7 @@ class Candidate:
             "text": self.text,
             "seed": self.seed,
             "tokens": len(self.steps),
+            "token_ids": [step.token for step in self.steps],
             "forward_tokens": self.forward_tokens,
             "score": self.score if math.isfinite(self.score) else None,
             "complete": self.complete,

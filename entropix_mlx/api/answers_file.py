@@ -90,7 +90,10 @@ def check_count(answers: int, most: int = limits.ANSWERS) -> None:
 
 
 def records(
-    batch: Batch, tasks: Sequence[T], on_token: Callable[[], None]
+    batch: Batch,
+    tasks: Sequence[T],
+    on_token: Callable[[], None],
+    on_end: Callable[[int], None] = lambda index: None,
 ) -> Iterator[tuple[T, dict[str, Any]]]:
     """Yield each task with its record as its answer ends; those that failed come last."""
     left = set(range(len(tasks)))
@@ -104,6 +107,7 @@ def records(
     for index, step in batch:
         on_token()
         if step.finish_reason:
+            on_end(index)
             yield end(index)
     for index in sorted(left):
         yield end(index)

@@ -21,6 +21,7 @@ from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
+from ..summary import Summary
 from .generate import parse_options, prompt_tokens
 
 WAIT_SECONDS = 0.1
@@ -141,10 +142,15 @@ class BatchAnswer:
     """What ended the answer, if it was not its own end."""
     several: AnswerSelection | None = None
     """Where `answers` is not 1: all answers to the prompt, of which this one was chosen."""
+    previous_attention: tuple[tuple[float, ...], ...] = ()
+    """As in `AnswerMetrics`, where the answer was read again."""
 
     @property
     def text(self) -> str:
         return "".join(step.text for step in self.steps)
+
+    def _repr_html_(self) -> str:
+        return Summary.of(self.steps, self.prompt_tokens)._repr_html_()
 
     def drop_steps(self) -> None:
         self.steps.clear()

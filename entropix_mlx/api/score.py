@@ -15,29 +15,27 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
 from ..answer.position import Position
-from ..answer.text_stream import TextStream
 from ..answer.writer import Clock, Writer
 from ..engine.cached_text import CachedText
 from ..engine.constrained import constrained_text
 from ..engine.forward import LOGITS_AT_ONCE, Engine
 from ..engine.runner import check_tokens
 from ..engine.sampler_state import check_biased, first_state
-from ..errors import ContextLengthError, PromptError, UnsupportedModelError
+from ..errors import ContextLengthError, PromptError
 from ..models.base import LanguageModel, Rows
 from ..models.device import prefill_chunk
-from ..models.llama.attention import AttentionQueries, Masked
+from ..models.llama.attention import AttentionQueries
 from ..models.llama.cache import BlockCache, TextCache
 from ..models.memory import wired_memory
 from ..samplers.distribution import distribution, plan_of
 from ..samplers.draw import uniforms
 from ..samplers.position import Sampled, sample
 from ..settings import ResolvedSettings, Settings
-from ..step import AttentionMap, DrawDistribution, Origin, Step
+from ..step import DrawDistribution, Origin, Step
 from .generate import parse_options, prompt_tokens
 
 
@@ -85,7 +83,7 @@ def stream_score(
     settings, hooks = parse_options(settings, options, ("after", "split"))
     before, tokens = text_tokens(tokenizer, text, after)
     check_tokens([*before, *tokens], model.config.vocab_size)
-    _check_room(len(before), len(tokens), model.config.max_position_embeddings, split)
+    check_room(len(before), len(tokens), model.config.max_position_embeddings, split)
     resolved = settings.resolved(model.config)
     check_biased(resolved.sampler, model.config.vocab_size)
     return _Measuring(model, tokenizer, resolved, hooks, before, tokens).steps()
@@ -114,54 +112,6 @@ def distribution_after(
         allowed = constrained_text(constraint, tokenizer, vocab, prompt, tokens[:-1])
         mask = allowed.mask([0], ())
     return distribution(row, plan, resolved.sampler.drawing, count, last.token, mask)
-
-
-def attention_map(
-    model: LanguageModel,
-    tokenizer: TokenizerWrapper,
-    prompt: Sequence[int],
-    answer: Sequence[int] = (),
-    cached: CachedText | None = None,
-) -> AttentionMap:
-    """Return the attention with which the token after a prompt and an answer was predicted.
-
-    The text is read again without that token, in one prefill. The attention is that of its last
-    position: for every layer `(heads, tokens)`, float32, of which each head's shares sum to 1 over
-    the tokens of prompt and answer. Tokens outside a sliding window have 0. What is `cached` of the
-    text is copied, not computed again.
-
-    Raises:
-        PromptError: there are no tokens, or one that the model does not have.
-        ContextLengthError: the text is longer than the context.
-        UnsupportedModelError: the model has no attention that can be read.
-    """
-    tokens = [*prompt, *answer]
-    if not tokens:
-        raise PromptError("nothing precedes the token: give the prompt that it answers")
-    check_tokens(tokens, model.config.vocab_size)
-    _check_room(0, len(tokens), model.config.max_position_embeddings, split=False)
-    # A sliding window is in order in a pass of several tokens, and only there.
-    begin, chunk = max(0, len(tokens) - 2), prefill_chunk()
-    text = cached or CachedText.empty(model)
-    text, engine = text.copy(min(text.common(tokens), begin)), Engine(model)
-    with wired_memory.raised():
-        for at in range(len(text.ids), begin, chunk):
-            engine.prefill(text, tokens[at : min(at + chunk, begin)])
-        read = model(mx.array([tokens[begin:]]), text.layers, "all")
-        found = [s.scores if isinstance(s, Masked) else s for s in read.scores]
-        arrays = [s for s in found if isinstance(s, mx.array) and s.shape[-1] <= len(tokens)]
-        layers = tuple(_attention_shares(scores, len(tokens)) for scores in arrays)
-    if not (read.attended and layers):
-        raise UnsupportedModelError(
-            f"the attention of {model.config.model_type} cannot be read: choose another model"
-        )
-    return AttentionMap(tuple(map(TextStream(tokenizer).add, tokens)), len(prompt), layers)
-
-
-def _attention_shares(scores: mx.array, tokens: int) -> np.ndarray:
-    """Return `(heads, tokens)` from the scores `(1, heads, keys)` of the last keys."""
-    shares = np.array(mx.softmax(scores[0].astype(mx.float32), axis=-1))
-    return np.pad(shares, ((0, 0), (tokens - shares.shape[1], 0)))
 
 
 def text_tokens(
@@ -199,7 +149,7 @@ def begin_token(tokenizer: TokenizerWrapper) -> int:
     return int(min(tokenizer.eos_token_ids))
 
 
-def _check_room(before: int, tokens: int, context: int, split: bool) -> None:
+def check_room(before: int, tokens: int, context: int, split: bool) -> None:
     if before >= context:
         raise ContextLengthError(
             f"what precedes the text has {before:,} tokens, and the model's context holds"

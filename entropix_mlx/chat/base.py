@@ -195,7 +195,7 @@ class ChatSession(ABC):
         raise SessionError("only a local model says what was drawn from: leave --server out")
 
     def attention(self, step_index: int, turn: int | None = None) -> AttentionMap:
-        """Return what a step of an answer looked at, as `api.score.attention_map` does.
+        """Return what a step of an answer looked at, as `api.attention.attention_map` does.
 
         Raises:
             SessionError: there is no such turn or step, or no model of this process.

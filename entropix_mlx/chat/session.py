@@ -17,8 +17,9 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.thinking import Thinking
 from ..answer.selection import AnswerSelection
+from ..api.attention import attention_map
 from ..api.prompts import conversation_prompt
-from ..api.score import attention_map, distribution_after
+from ..api.score import distribution_after
 from ..engine.cached_text import CachedText
 from ..engine.runner import Runner
 from ..engine.sampler_state import check_biased

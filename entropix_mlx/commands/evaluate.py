@@ -148,6 +148,8 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add("--read", action="append", type=options.file, metavar="FILE", help=read)
     confidence = "how well scores of an answer's own tokens separate right from wrong answers"
     add("--confidence", action="store_true", help=confidence)
+    rauq = "read each answer again for the score RAUQ, which attention is needed for"
+    add("--rauq", action="store_true", help=rauq)
     add("--json", action="store_true", help="print one object")
     add("--markdown", action="store_true", help="print tables in Markdown")
 
@@ -225,8 +227,10 @@ def _check(arguments: argparse.Namespace) -> None:
     options.check_answers_file(arguments)
     if arguments.json and arguments.markdown:
         raise PromptError("choose one of --json and --markdown")
-    if arguments.read and (arguments.output or arguments.tasks):
-        raise PromptError("--read summarizes answers that exist: leave --task and --output out")
+    if arguments.read and (arguments.output or arguments.tasks or arguments.rauq):
+        raise PromptError(
+            "--read summarizes answers that exist: leave --task, --output and --rauq out"
+        )
 
 
 def _problems(arguments: argparse.Namespace) -> list[Problem]:
@@ -293,7 +297,8 @@ def _answer(
             found.append(parse_record(record))
 
     with _notes(arguments, planned) as notes, file or nullcontext():
-        begin = partial(answers, model, tokenizer, planned, batch=arguments.batch, notes=notes)
+        options = {"batch": arguments.batch, "notes": notes, "read_again": arguments.rauq}
+        begin = partial(answers, model, tokenizer, planned, **options)
         return write_answers(begin, len(planned), write, arguments.output)
 
 

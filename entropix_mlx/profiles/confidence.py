@@ -8,6 +8,7 @@ calibrate --abstain` finds the threshold below which an answer is called unsure.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
@@ -34,6 +35,9 @@ class AnswerMetrics:
     """Empty where one of the tokens has none, as `top_logprob`."""
     top_logprob: tuple[float, ...] = ()
     """The mean log p of the most probable tokens at each position, as many as were listed."""
+    previous_attention: tuple[tuple[float, ...], ...] = ()
+    """Of each layer that was read, how much its head attends to the token before each token but the
+    first; empty unless the answer was read again (`api.attention`)."""
     first: int = 0  # index of the first token that is not blank
 
     @classmethod
@@ -50,6 +54,11 @@ class AnswerMetrics:
             first=first,
         )
 
+    @property
+    def rauq(self) -> tuple[float, ...]:
+        """Of each layer of `previous_attention`."""
+        return tuple(rauq_of_layer(self.logprob, layer) for layer in self.previous_attention)
+
 
 GROUP = 3
 """Tokens in a row whose mean log p is the `lowest_logprob` of an answer, where it is lowest."""
@@ -60,6 +69,26 @@ def lowest_group(values: Sequence[float], length: int = GROUP) -> float:
     """Return the lowest mean of so many values in a row; of fewer values, their mean."""
     groups = range(max(1, len(values) - length + 1))
     return min(fmean(values[first : first + length]) for first in groups)
+
+
+RAUQ_ALPHA = 0.2
+"""The weight of a token's own probability, as published."""
+
+
+def rauq_of_layer(
+    logprob: Sequence[float], attention: Sequence[float], alpha: float = RAUQ_ALPHA
+) -> float:
+    """Return 1 − the mean log confidence of an answer's tokens, by the attention of one layer.
+
+    Args:
+        logprob: of every token.
+        attention: how much a head attends to the token before each token but the first.
+        alpha: the weight of a token's own probability.
+    """
+    confidence = [math.exp(logprob[0])]
+    for own, weight in zip(logprob[1:], attention, strict=True):
+        confidence.append(alpha * math.exp(own) + (1 - alpha) * weight * confidence[-1])
+    return 1 - fmean(math.log(max(each, sys.float_info.min)) for each in confidence)
 
 
 @dataclass(frozen=True)
@@ -182,6 +211,18 @@ SCORES: dict[str, Score] = {
     ),
 }
 """By name: a score of an answer that has at least one token of its own."""
+READ_AGAIN: dict[str, Score] = {
+    "rauq": Score(
+        lambda tokens: max(tokens.rauq),
+        "max over layers of 1 − 1/n Σ ln c(t), where c(t) ="
+        f" {RAUQ_ALPHA:g} p(t) + {1 - RAUQ_ALPHA:g} a(t) c(t − 1)",
+        "RAUQ (2505.20045), as lm-polygraph has it; needs `eval --rauq`",
+        NATS,
+        lower_is_surer=True,
+        needs="rauq",
+    )
+}
+"""Likewise, of an answer that was read again after it was generated."""
 NO_SCORE = "none"  # the score of a profile that calls no answer unsure
 ADVICE = "check it, or ask more precisely"
 """With an answer that is unsure."""
@@ -227,7 +268,7 @@ class Verdict:
 
 def score_of(name: str, tokens: AnswerMetrics) -> float:
     """Return a score of an answer, higher being surer; minus infinity where it is unknown."""
-    score = SCORES[name]
+    score = (SCORES | READ_AGAIN)[name]
     if not score.known(tokens):
         return -math.inf
     return -score.of(tokens) if score.lower_is_surer else score.of(tokens)

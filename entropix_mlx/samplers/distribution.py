@@ -5,7 +5,7 @@ The steps are those of `draw.py`, computed again for one position, on the host, 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -36,6 +36,51 @@ def distribution(
         also: a token to be listed wherever it ranks.
         mask: `(1, words)` uint32, the bits of the tokens that a constraint allows.
     """
+    model_gaps, gaps, tempered, removed, drawn = _stages(sampled, plan, drawing, mask)
+    adjusted, model = (np.exp2(-g) / np.exp2(-g).sum() for g in (gaps, model_gaps))
+    listed = list(np.argsort(model_gaps, kind="stable")[:count])
+    listed += [also] if also is not None and also not in listed else []
+    return DrawDistribution(
+        tuple(
+            DrawCandidate(
+                int(t),
+                float(model[t]),
+                float(adjusted[t]),
+                float(tempered[t]),
+                float(drawn[t]),
+                str(removed[t]),
+            )
+            for t in listed
+        ),
+        {
+            step: float(tempered[removed == step].sum())
+            for step in (CONSTRAINT, ARGMAX, MIN_P, TOP_K, TOP_P)
+            if (removed == step).any()
+        },
+    )
+
+
+def drawn_probabilities(sampled: Sampled, drawing: Drawing) -> Array:
+    """Return `(rows, vocab)`: the probabilities with which each row's plan draws each token."""
+    rows = (sampled.row(index) for index in range(sampled.token.shape[0]))
+    return np.stack([_stages(row, row.plan, drawing).drawn for row in rows])
+
+
+class _Stages(NamedTuple):
+    """Of one row, a number a token."""
+
+    model_gaps: Array
+    gaps: Array
+    """Those of the draw."""
+    tempered: Array
+    removed: Array
+    """The step that took a token away; empty where none did."""
+    drawn: Array
+
+
+def _stages(
+    sampled: Sampled, plan: Plan, drawing: Drawing, mask: mx.array | None = None
+) -> _Stages:
     model_gaps = _row(sampled.gaps)
     gaps = _row(sampled.changed[0]) if sampled.changed else model_gaps
     if mask is not None:
@@ -65,28 +110,7 @@ def distribution(
     survivors = np.where(removed == "", weights, 0.0)
     draws = drawing.draws if chosen is Strategy.ADAPTIVE and drawing.needs_order else 1
     drawn = _best_of(survivors, order, draws)
-    tempered = weights / weights.sum()
-    adjusted, model = (np.exp2(-g) / np.exp2(-g).sum() for g in (gaps, model_gaps))
-    listed = list(np.argsort(model_gaps, kind="stable")[:count])
-    listed += [also] if also is not None and also not in listed else []
-    return DrawDistribution(
-        tuple(
-            DrawCandidate(
-                int(t),
-                float(model[t]),
-                float(adjusted[t]),
-                float(tempered[t]),
-                float(drawn[t]),
-                str(removed[t]),
-            )
-            for t in listed
-        ),
-        {
-            step: float(tempered[removed == step].sum())
-            for step in (CONSTRAINT, ARGMAX, MIN_P, TOP_K, TOP_P)
-            if (removed == step).any()
-        },
-    )
+    return _Stages(model_gaps, gaps, weights / weights.sum(), removed, drawn)
 
 
 def plan_of(strategy: Strategy, *parameters: float) -> Plan:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import time
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ..answer.promise import ANSWERS, Promise, check_kind, parse_mark
 from ..errors import EntropixError
-from ..palette import SWATCHES
 from ..profiles.fields import check_text
+from . import page
 from .batching import Batcher
 from .intake import Parse
 from .metrics import ServerMetrics
@@ -29,20 +27,12 @@ from .models import Models, describe
 from .openai import parse as openai
 from .openai.body import Body
 from .openai.errors import RequestError, as_request_error
+from .openai.sampling import EXPLAINED, read_settings
 from .protocols import messages
 from .protocols.responses import StoredResponses
 from .streaming import STREAM, Monitor, Responder
 
 PROMETHEUS = "text/plain; version=0.0.4"
-PAGE_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline';"
-    " script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none';"
-    " frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-cache",
-}
-"""The page may talk to its own server and to nobody else."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +72,9 @@ class Api:
             Route("/v1/models/{name:path}", self.model),
             Route("/health", self.health),
             Route("/metrics", self.metrics),
+            Route("/v1/explain", self.explain, methods=["POST"]),
             Route("/", self.page),
+            Route("/web/{name}", self.asset),
         ]
         if self._server.monitor.enabled:
             routes.append(Route("/v1/monitor", self.monitor))
@@ -152,7 +144,19 @@ class Api:
         return Response(self._server.metrics.text(), media_type=PROMETHEUS)
 
     async def page(self, request: Request) -> Response:
-        return HTMLResponse(page(), headers=PAGE_HEADERS)
+        return page.index()
+
+    async def asset(self, request: Request) -> Response:
+        return page.asset(request.path_params["name"])
+
+    async def explain(self, request: Request) -> Response:
+        """Say how a profile divides H and V, and why it decided a ``step`` as it did."""
+        async with contextlib.AsyncExitStack() as held:
+            body, _ = await self._body(request, held)
+            body.check_names((*EXPLAINED, "model", "step"))
+            async with self._models.use(body) as model:
+                settings = read_settings(body, model.served, model.served.settings.max_tokens)
+            return JSONResponse(page.explanation(settings, body.get("step")))
 
     async def monitor(self, request: Request) -> Response:
         self._check(request)
@@ -214,13 +218,6 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
     wrong = RequestError(message, status=error.status_code, code="unknown_url")
     wrong.headers = dict(error.headers or {})
     return error_response(wrong, request.url.path)
-
-
-@functools.cache
-def page() -> str:
-    text = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
-    swatches = {name: (swatch.glyph, f"rgb{swatch.rgb}") for name, swatch in SWATCHES.items()}
-    return text.replace("$swatches", json.dumps(swatches))
 
 
 def _marked(model: str, kind: str, right: bool, score: Any) -> Promise:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from .._version import __version__
@@ -77,6 +78,7 @@ class ServedModel:
             "context_length": self.config.max_position_embeddings,
             "fingerprint": fingerprint(self.config),
             "sampler": self.settings.sampler,
+            "profiles": list(profile_names()),
             "profile": spell_infinities(numbers),
         }
 
@@ -86,12 +88,21 @@ class ServedModel:
             return profile_for(self.config)
         if name in builtin_names():
             return Profile.load(name)
-        calibrated = {file.stem: file for file in user_folder().glob("*.toml")}
+        calibrated = _calibrated()
         if name not in calibrated:
-            known = ", ".join([AUTO, *builtin_names(), *sorted(calibrated)])
+            known = ", ".join(profile_names())
             raise RequestError(f"no profile {name[:60]!r}: choose one of {known}", "profile")
         try:
             return Profile.load(calibrated[name])
         except ProfileError:  # whose message names the file
             message = f"the profile {name!r} is damaged: run entropix profile check on the server"
             raise RequestError(message, "profile") from None
+
+
+def profile_names() -> tuple[str, ...]:
+    """Return the names of profiles that a request may use."""
+    return (AUTO, *builtin_names(), *sorted(_calibrated()))
+
+
+def _calibrated() -> dict[str, Path]:
+    return {file.stem: file for file in user_folder().glob("*.toml")}

@@ -20,7 +20,7 @@ from ..errors import OutputError
 from ..palette import SWATCHES
 from ..step import NOT_OF_THE_MODEL, Step, Strategy
 from ..summary import Summary
-from .charts import interventions
+from .report import interventions
 from .trace import Trace
 
 WIDTH, HEIGHT = 1200, 630

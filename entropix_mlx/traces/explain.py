@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from ..palette import SWATCHES, printable
+from ..palette import SHORT_NAMES, SWATCHES, printable
 from ..profiles.profile import Profile
 from ..profiles.sections import UNFORKED_ARGMAX, BranchStrategy
-from ..profiles.tree import TreeRow, table
+from ..profiles.tree import TreeRow, first_fit, table
 from ..step import (
     NOT_OF_THE_MODEL,
     Branch,
@@ -22,6 +23,15 @@ from ..step import (
     Strategy,
 )
 
+TOO_WIDE = "too wide to fork"
+"""Beside a margin that keeps a token in the fork's region from being one."""
+ORIGINS = {
+    Origin.SAMPLED: "sampled",
+    Origin.INSERTED: "part of an inserted thought",
+    Origin.BRANCH: "from the winning branch of a fork",
+    Origin.CHOSEN: "your choice",
+    Origin.READ: "given text",
+}
 SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
 DROPPED = {
     DropReason.END: "the answer would have ended with it",
@@ -168,6 +178,30 @@ def explain(profile: Profile | None, step: Step) -> Explanation:
         action=_action(step, profile),
         parameters=_parameters(step, profile if reason else None),
     )
+
+
+def words(profile: Profile, values: Mapping[str, float]) -> dict[str, str]:
+    """Return words for some measurements, by their names.
+
+    The word for H names the region in which all of them lie, as the map does. The word for the
+    margin says where it alone prevents a fork.
+    """
+    if not values:
+        return {}
+    rows, measured = table(profile), Metrics(**values)
+    here, mapped = first_fit(rows, measured), first_fit(rows, measured._replace(margin=0.0))
+    low, high = spikiness(profile)
+    varentropy = measured.varentropy
+    return {
+        "entropy": SHORT_NAMES[here],
+        "varentropy": "spiky" if varentropy >= high else "flat" if varentropy < low else "uneven",
+        "margin": "" if here is mapped else TOO_WIDE,
+    }
+
+
+def spikiness(profile: Profile) -> tuple[float, float]:
+    """Return the V below which tokens may be sure, and that above which they may be forks."""
+    return profile.thresholds.low_varentropy, profile.thresholds.branch_min_varentropy
 
 
 def _case(row: TreeRow, metrics: Metrics[float]) -> Case:

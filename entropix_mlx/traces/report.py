@@ -1,37 +1,26 @@
 """A report of one or two traces: a single HTML page that needs no network and no model.
 
 The page can be read and printed without a script. The metrics of each token are in it as JSON, too,
-for the panel that opens at the pointer. `report.html` holds the style sheet and the script.
+for the panel that opens at the pointer. `report.html` is its template, with the style sheet and the
+script; Jinja escapes what a trace says.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from html import escape
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import PurePosixPath
-from string import Template
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from ..errors import TraceError
 from ..palette import SWATCHES, printable
 from ..profiles.profile import Profile
-from ..profiles.tree import TREE_SAMPLER
-from ..step import (
-    NOT_OF_THE_MODEL,
-    Branch,
-    Fork,
-    Metrics,
-    Origin,
-    Source,
-    Step,
-    Strategy,
-    first_divergence,
-)
+from ..profiles.tree import TREE_SAMPLER, table
+from ..step import NOT_OF_THE_MODEL, Metrics, Origin, Step, Strategy, first_divergence
 from ..summary import Summary
-from .charts import Frame, curve, frame_of, interventions, plane
 from .explain import explain, fate, lead
 from .trace import Trace
 
@@ -53,6 +42,22 @@ _FIELDS = (
 )
 """The fields of a step that the panel shows; under a constraint, the strain follows."""
 
+_DOT = "m-3 0a3 3 0 106 0a3 3 0 10-6 0z"
+_RING = _DOT + "m1.5 0a1.5 1.5 0 013 0a1.5 1.5 0 01-3 0z"
+_DIAMOND = "m-4 0l4-4 4 4-4 4z"
+_SHAPES = {
+    Strategy.ARGMAX: _DOT,
+    Strategy.THINK: _DIAMOND,
+    Strategy.THINK_SAMPLE: _DIAMOND + "m2.5 0l1.5 1.5 1.5-1.5-1.5-1.5z",
+    Strategy.BRANCH: "m-4 3h8l-4-7z",
+    Strategy.RESAMPLE: "m-3-3h6v6h-6z",
+    Strategy.ADAPTIVE: _RING,
+    Strategy.SAMPLE: "m-1.5 0a1.5 1.5 0 103 0a1.5 1.5 0 10-3 0z",
+}
+"""The glyphs of `palette.SWATCHES` as SVG paths, around a dot's centre. A hole runs the other way
+round, so that it is not filled."""
+_TICKS = (0, 0.1, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
+
 
 def render(traces: Sequence[Trace]) -> str:
     """Return an HTML page about one trace, or about two side by side.
@@ -62,34 +67,155 @@ def render(traces: Sequence[Trace]) -> str:
     """
     if len(traces) not in (1, 2):
         raise TraceError(f"a report shows one trace, or two side by side, not {len(traces)}")
-    frame = frame_of([step for trace in traces for step in trace.steps])
-    split = first_divergence(*(trace.steps for trace in traces)) if len(traces) == 2 else None
-    sections = "".join(
-        _section(trace, number, frame, split) for number, trace in enumerate(traces, 1)
+    from jinja2 import Environment, StrictUndefined  # slow to import
+
+    frame = Frame.of([step for trace in traces for step in trace.steps])
+    environment = Environment(
+        autoescape=True,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
     )
-    comparison = _comparison(traces, split) if len(traces) == 2 else ""
-    page = resources.files(__package__) / "report.html"
-    return Template(page.read_text(encoding="utf-8")).substitute(
-        title=_text(" and ".join(trace.header.model for trace in traces) + " – entropix report"),
-        colours=_colours(),
-        body=f'<h1>What happened</h1>{comparison}{_key()}<div class="side">{sections}</div>',
+    page = (resources.files(__package__) / "report.html").read_text(encoding="utf-8")
+    return environment.from_string(page).render(
+        sections=[Section.of(trace, frame) for trace in traces],
+        frame=frame,
+        split=first_divergence(*(trace.steps for trace in traces)) if len(traces) == 2 else None,
         data=_json([_data(trace, frame) for trace in traces]),
+        swatches=SWATCHES,
+        not_of_the_model=NOT_OF_THE_MODEL,
+        file_link=file_link,
+        lead=lead,
+        fate=fate,
+        to_json=json.dumps,
     )
 
 
-def _text(text: str) -> str:
-    """Return a text of a trace, escaped for HTML, with visible symbols for control characters."""
-    return escape(printable(text).encode("utf-8", "replace").decode("utf-8"))
+def _visible(value: Any) -> Any:
+    """Return a text of a trace with visible symbols for control characters, as UTF-8 can hold
+    it."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return printable(value).encode("utf-8", "replace").decode("utf-8")
 
 
-def _json(value: Any) -> str:
-    """Return JSON for a script element: no text in it can close the element."""
-    compact = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return compact.replace("<", "\\u003c")
+class Frame(NamedTuple):
+    """The place of the plane, and the largest H and V that it shows, on square-root scales.
+
+    On linear ones the corner where the model is sure, with H and V below 1, would be tiny.
+    """
+
+    entropy: float  # bits at the right edge
+    varentropy: float  # bits² at the upper edge
+    left: float = 40
+    top: float = 24
+    width: float = 450
+    height: float = 300
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> Self:
+        return cls(
+            entropy=max([1.0, *(step.entropy for step in steps)]),
+            varentropy=max([1.0, *(step.varentropy for step in steps)]),
+        )
+
+    def x(self, entropy: float) -> float:
+        return self.left + self.width * _root_share(entropy, self.entropy)
+
+    def y(self, varentropy: float) -> float:
+        return self.top + self.height * (1 - _root_share(varentropy, self.varentropy))
+
+    def ticks(self, top: float) -> list[float]:
+        return [tick for tick in _TICKS if tick <= top]
 
 
-def _number(value: float) -> float | None:
-    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+def _root_share(value: float, whole: float) -> float:
+    return math.sqrt(min(max(value / whole, 0.0), 1.0))
+
+
+class Region(NamedTuple):
+    """Where a strategy decides in the plane, but for its other conditions."""
+
+    strategy: Strategy
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+class Section(NamedTuple):
+    """What the page shows of a trace beside its steps."""
+
+    trace: Trace
+    summary: Summary
+    facts: dict[str, str]
+    marks: dict[int, Strategy]
+    """The strategies as which interventions are marked, by the index of their first token."""
+    regions: list[Region]
+    """None where the sampler has no thresholds."""
+    dots: dict[Strategy, str]
+    """The path of all dots of a strategy: thousands of elements would be slow."""
+
+    @classmethod
+    def of(cls, trace: Trace, frame: Frame) -> Self:
+        summary = Summary.of(trace.steps, trace.header.prompt_tokens)
+        dots: dict[Strategy, str] = defaultdict(str)
+        for step in trace.steps:
+            place = f"M{frame.x(step.entropy):.1f} {frame.y(step.varentropy):.1f}"
+            dots[step.strategy] += place + _SHAPES[step.strategy]
+        regions = list(_regions(frame, _thresholds(trace)))
+        return cls(
+            trace, summary, _facts(trace, summary), interventions(trace.steps), regions, dots
+        )
+
+
+def _regions(frame: Frame, profile: Profile | None) -> Iterator[Region]:
+    """Yield the rows of the decision tree, the last first: where two overlap, the first decides."""
+    for row in reversed(table(profile) if profile else []):
+        if not row.bounds:  # it holds wherever no other does
+            continue
+        left, right = (frame.x(bound) for bound in row.bounds["entropy"])
+        bottom, top = (frame.y(bound) for bound in row.bounds["varentropy"])
+        if left < right and top < bottom:
+            yield Region(row.strategy, left, top, right - left, bottom - top)
+
+
+def _facts(trace: Trace, summary: Summary) -> dict[str, str]:
+    header = trace.header
+    read = any(step.origin is Origin.READ for step in trace.steps)
+    return {
+        "sampler": f"{header.sampler}, profile {header.profile.name}, seed {header.seed}",
+        "tokens": f"{header.prompt_tokens} of the prompt, {summary.completion_tokens}"
+        f" {'read' if read else 'generated'}"
+        f" at {summary.tokens_per_second:.1f} a second",
+        "finished": _ending(trace),
+        "means": f"H {summary.mean_entropy:.2f} bits, V {summary.mean_varentropy:.2f} bits²",
+        "interventions": summary.interventions or "none",
+        "versions": ", ".join(f"{name} {number}" for name, number in header.versions.items()),
+    }
+
+
+def _ending(trace: Trace) -> str:
+    if trace.finish_reason:
+        return trace.finish_reason
+    return "no: the recording was cut off" if trace.totals is None else "no: stopped"
+
+
+def interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
+    """Return the strategies as which interventions are marked; a user's choice is like a fork."""
+    marks = {}
+    for step in steps:
+        if step.rolled_back and step.origin in NOT_OF_THE_MODEL:
+            marks[step.index] = Strategy.THINK
+        elif step.fork is not None or (step.rolled_back and step.origin is Origin.CHOSEN):
+            marks[step.index] = Strategy.BRANCH
+    return marks
+
+
+def _thresholds(trace: Trace) -> Profile | None:
+    """Return the profile that decided; None if the sampler has no thresholds."""
+    return trace.header.profile if trace.header.sampler == TREE_SAMPLER else None
 
 
 def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
@@ -100,7 +226,7 @@ def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
         {
             "why": str(explain(thresholds, step)),
             "values": [_value(getattr(step, name)) for name in names],
-            "alternatives": [[a.text, _number(a.logprob)] for a in step.top_logprobs],
+            "alternatives": [[a.text, _value(a.logprob)] for a in step.top_logprobs],
             "place": [round(frame.x(step.entropy), 1), round(frame.y(step.varentropy), 1)],
         }
         for step in trace.steps
@@ -108,157 +234,16 @@ def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
     return {"fields": [(name, _UNITS.get(name, "")) for name in names], "steps": steps}
 
 
-def _thresholds(trace: Trace) -> Profile | None:
-    """Return the profile that decided; None if the sampler has no thresholds."""
-    return trace.header.profile if trace.header.sampler == TREE_SAMPLER else None
-
-
 def _value(value: Any) -> Any:
-    return _number(value) if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
 
 
-def _colours() -> str:
-    return " ".join(
-        ".{} {{ --colour: rgb({}, {}, {}); }}".format(strategy, *swatch.rgb)
-        for strategy, swatch in SWATCHES.items()
-    )
-
-
-def _glyph(strategy: Strategy) -> str:
-    return f'<span class="glyph {strategy}">{SWATCHES[strategy].glyph}</span>'
-
-
-def _key() -> str:
-    items = "".join(
-        f'<li>{_glyph(strategy)} <span class="token {strategy}">{strategy}</span></li>'
-        for strategy in SWATCHES
-    )
-    return (
-        f'<ul class="key">{items}<li><span class="inserted">inserted</span></li></ul>'
-        '<p class="faint screen">Point at a token, or focus the text and press ← and →, for its'
-        " metrics and why it was chosen; Esc, or a tap on the panel, closes it.</p>"
-    )
-
-
-def _comparison(traces: Sequence[Trace], split: int | None) -> str:
-    if split is None:
-        return "<p>Both answers are the same, token by token.</p>"
-    shared = f"{split} token{'' if split == 1 else 's'}"
-    following = " and ".join(_next_token(trace, split) for trace in traces)
-    return f"<p>The answers share {shared} at their beginning, then continue with {following}.</p>"
-
-
-def _next_token(trace: Trace, index: int) -> str:
-    if index >= len(trace.steps):
-        return "nothing"
-    step = trace.steps[index]
-    return (
-        f"<q>{_text(step.text)}</q> ({_glyph(step.strategy)} {step.strategy},"
-        f" H {step.entropy:.2f} bits, V {step.varentropy:.2f} bits²)"
-    )
-
-
-def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
-    summary = Summary.of(trace.steps, trace.header.prompt_tokens)
-    marks = interventions(trace.steps)
-    thresholds = _thresholds(trace)
-    return "".join(
-        (
-            f'<section class="trace"><h2>{_text(trace.header.model)}</h2>',
-            _facts(trace, summary),
-            "<h3>The answer</h3>",
-            _answer(trace, number, marks, split),
-            _answer_fields(summary),
-            "<h3>Entropy H, bits</h3>",
-            _chart([step.entropy for step in trace.steps], frame.entropy, marks),
-            "<h3>Varentropy V, bits²</h3>",
-            _chart([step.varentropy for step in trace.steps], frame.varentropy, marks),
-            "<h3>Entropy and varentropy</h3>",
-            plane(trace.steps, frame, thresholds),
-            '<p class="faint">Square-root scales.',
-            " Areas: the thresholds of the profile, without its other conditions. All tokens of an"
-            " inserted text are marked as think, wherever they stand.</p>"
-            if thresholds
-            else "</p>",
-            "<h3>Strategies</h3>",
-            _rates(summary),
-            _forks(trace.steps, number),
-            "</section>",
-        )
-    )
-
-
-def _facts(trace: Trace, summary: Summary) -> str:
-    header = trace.header
-    read = any(step.origin is Origin.READ for step in trace.steps)
-    messages = [(message["role"], message["content"]) for message in header.messages]
-    facts = {
-        "sampler": f"{header.sampler}, profile {header.profile.name}, seed {header.seed}",
-        "tokens": f"{header.prompt_tokens} of the prompt, {summary.completion_tokens}"
-        f" {'read' if read else 'generated'}"
-        f" at {summary.tokens_per_second:.1f} a second",
-        "finished": _ending(trace),
-        "means": f"H {summary.mean_entropy:.2f} bits, V {summary.mean_varentropy:.2f} bits²",
-        "interventions": summary.interventions or "none",
-        "versions": ", ".join(f"{name} {number}" for name, number in header.versions.items()),
-    }
-    said = "".join(f'<dt>{_text(r)}</dt><dd class="said">{_text(c)}</dd>' for r, c in messages)
-    rest = "".join(f"<dt>{name}</dt><dd>{_text(fact)}</dd>" for name, fact in facts.items())
-    return f"<dl>{said}{rest}</dl>"
-
-
-def _ending(trace: Trace) -> str:
-    if trace.finish_reason:
-        return trace.finish_reason
-    return "no: the recording was cut off" if trace.totals is None else "no: stopped"
-
-
-def _answer_fields(summary: Summary) -> str:
-    """Return a table of the fields of a JSON answer; empty without any."""
-    rows = [
-        f"<tr><td>{_text(field.pointer)}</td><td>{_text(json.dumps(field.value))}</td>"
-        f'<td class="number">{field.probability:.1%}</td>'
-        f'<td class="number">{field.strain:.1f}</td>'
-        f"<td>{_text(', '.join(f'{o.text} {o.probability:.0%}' for o in field.alternatives))}</td>"
-        "</tr>"
-        for field in summary.fields
-    ]
-    if not rows:
-        return ""
-    titles = "<th>field</th><th>value</th><th>probability</th><th>strain, bits</th>"
-    head = f"<tr>{titles}<th>could have gone on with</th></tr>"
-    return f'<h3>Fields</h3><div class="wide"><table>{head}{"".join(rows)}</table></div>'
-
-
-def _answer(trace: Trace, number: int, marks: dict[int, Strategy], split: int | None) -> str:
-    steps, folder = trace.steps, trace.header.notes
-    pieces = []
-    for step in steps:
-        if step.index == split:
-            pieces.append(
-                f'<span class="split" id="split-{number}">▶ they differ from here on: </span>'
-            )
-        if step.fork is not None:
-            pieces.append(
-                f'<a class="mark branch" href="#fork-{number}-{step.index}"'
-                f' title="what was compared here">▲</a>'
-            )
-        elif step.source is not None:
-            pieces.append(_quoted(step.source, folder))
-        elif step.index in marks:
-            strategy = marks[step.index]
-            pieces.append(f'<span class="mark {strategy}">{SWATCHES[strategy].glyph}</span>')
-        inserted = " inserted" if step.origin in NOT_OF_THE_MODEL else ""
-        text = _text(step.text).replace("\n", "↵\n")
-        pieces.append(f'<span class="token {step.strategy}{inserted}">{text}</span>')
-    return f'<div class="text" tabindex="0">{"".join(pieces)}</div>'
-
-
-def _quoted(source: Source, folder: str) -> str:
-    mark = f"{SWATCHES[Strategy.THINK].glyph} {_text(source.label)}"
-    link = file_link(folder, source.name)
-    target = "" if link is None else f' href="{escape(link)}"'
-    return f'<a class="mark think"{target} title="retrieved from the notes">{mark}</a> '
+def _json(value: Any) -> str:
+    """Return JSON for a script element: no text in it can close the element."""
+    compact = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return compact.replace("<", "\\u003c")
 
 
 def file_link(folder: str, name: str) -> str | None:
@@ -272,65 +257,3 @@ def file_link(folder: str, name: str) -> str | None:
     if not inside or base.root != "/" or ".." in base.parts:  # "//": another machine's
         return None
     return (base / path).as_uri()
-
-
-def _chart(values: Sequence[float], top: float, marks: dict[int, Strategy]) -> str:
-    flags = "".join(
-        f'<span class="flag {strategy}" style="left:{100 * (index + 0.5) / len(values):.2f}%">'
-        f'<span class="glyph {strategy}">{SWATCHES[strategy].glyph}</span></span>'
-        for index, strategy in marks.items()
-    )
-    last = max(0, len(values) - 1)
-    return (
-        f'<div class="wide"><div class="chart" style="min-width:{len(values) // 2}px">{flags}'
-        f'{curve(values, top, marks)}<div class="ends faint"><span>token 0</span>'
-        f"<span>upper edge: {top:.1f}</span><span>{last}</span></div></div></div>"
-    )
-
-
-def _rates(summary: Summary) -> str:
-    rows = []
-    for strategy in SWATCHES:
-        if count := summary.strategies[strategy]:
-            share = count / summary.completion_tokens
-            rows.append(
-                f"<tr><td>{_glyph(strategy)} {strategy}</td>"
-                f'<td class="number">{count}</td><td class="number">{share:.1%}</td>'
-                f'<td style="width:45%"><span class="bar {strategy}"'
-                f' style="width:{share:.1%}"></span></td></tr>'
-            )
-    return f"<table>{''.join(rows)}</table>" if rows else "<p>No token was generated.</p>"
-
-
-def _forks(steps: Sequence[Step], number: int) -> str:
-    forks = "".join(
-        f'<p id="fork-{number}-{step.index}">▲ at token {step.index}{_fork(step.fork)}'
-        for step in steps
-        if step.fork is not None
-    )
-    return f"<h3>Forks</h3>{forks}" if forks else ""
-
-
-def _fork(fork: Fork) -> str:
-    rows = "".join(
-        _branch(branch, place == fork.winner) for place, branch in enumerate(fork.branches)
-    )
-    return (
-        f', chosen by {fork.chosen_by}:</p><div class="wide"><table>'
-        '<tr><th></th><th class="number">lead, nats a token</th>'
-        '<th class="number">mean log p</th><th class="number">mean H</th>'
-        '<th class="number">copied</th><th>pruned</th><th>text</th></tr>'
-        f"{rows}</table></div>"
-    )
-
-
-def _branch(branch: Branch, won: bool) -> str:
-    kind, mark = ("winner", "✔") if won else ("loser", "")
-    return (
-        f'<tr class="{kind}"><td>{mark}</td>'
-        f'<td class="number">{lead(branch)}</td>'
-        f'<td class="number">{branch.mean_logprob:.2f}</td>'
-        f'<td class="number">{branch.mean_entropy:.2f}</td>'
-        f'<td class="number">{branch.copied or ""}</td>'
-        f'<td>{fate(branch)}</td><td class="branch-text">{_text(branch.text)}</td></tr>'
-    )

@@ -111,6 +111,8 @@ def test_a_report_shows_how_well_scores_separate():
     assert by_score["mean_logprob"].pooled.value == 1.0
     assert by_score["max_entropy"].accuracy_at[0.5] == 1.0
     assert by_score["first_margin"].pooled.value == 0.5
+    assert by_score["mean_logprob"].rejection.value == pytest.approx(1)
+    assert by_score["first_margin"].rejection.value == pytest.approx(0)
     assert report.to_dict()["questions"] == 40
     json.dumps(report.to_dict(), allow_nan=False)
     assert EvaluationReport.of([parse_record(answers[0])]).separations == ()

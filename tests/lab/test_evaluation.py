@@ -244,3 +244,16 @@ def test_an_arm_with_several_answers_costs_all_of_them(tiny_model, byte_tokenize
         assert task.settings.answers == 3
         cost = sum(one["forward_tokens"] for one in drawn)
         assert record.graded.committed + record.graded.discarded == cost >= 3
+
+
+def test_answers_are_read_again_only_where_asked(tiny_folder, tmp_path, capsys):
+    run = ["eval", "--model", str(tiny_folder), "--sampler", "greedy", "--limit", "4"]
+    for name, option in (("plain", []), ("again", ["--rauq"])):
+        path = tmp_path / f"{name}.jsonl"
+        assert (
+            cli.main([*run, "--max-tokens", "6", "--confidence", "--output", str(path), *option])
+            == 0
+        )
+        assert ("rauq" in capsys.readouterr().out) == bool(option)
+        layers = [len(each.tokens.previous_attention) for each in read_records(path)]
+        assert all(layers) == bool(option)

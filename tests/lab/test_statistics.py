@@ -110,3 +110,43 @@ def test_risk_over_coverage():
     assert curve.risk.tolist() == pytest.approx([0, 1 / 3, 0.5])
     assert curve.accuracy_at(0.5) == pytest.approx(2 / 3)
     assert curve.area == pytest.approx(0.5 / 3 + 0.25 * 0.5)
+
+
+def orders(scores, right):
+    """Return the rejection ratio as lm-polygraph has it, for one order of equal scores."""
+    n = np.arange(1, len(right) + 1)
+
+    def area(order):
+        return (right[order].cumsum() / n).mean()
+
+    best = area(np.argsort(~right, kind="stable"))
+    return (area(np.argsort(-scores, kind="stable")) - right.mean()) / (best - right.mean())
+
+
+@given(graded)
+def test_the_rejection_ratio_is_the_mean_over_orders_of_equal_scores(answers):
+    scores = np.array([float(score) for score, _ in answers])
+    right = np.array([grade for _, grade in answers])
+    found = statistics.rejection_ratio(scores, right)
+    if right.all() or not right.any():
+        assert math.isnan(found.value)
+        return
+    apart = scores + 0.01 * np.arange(len(scores))
+    own = statistics.rejection_ratio(apart, right)
+    assert own.value == pytest.approx(orders(apart, right))
+    assert own.value <= 1 + 1e-9
+    assert statistics.rejection_ratio(right * 1.0, right).value == pytest.approx(1)
+    assert statistics.rejection_ratio(0 * scores, right).value == pytest.approx(0, abs=1e-9)
+
+
+def test_the_interval_of_the_rejection_ratio_is_that_of_other_samples():
+    def sample(seed, n=400):
+        source = np.random.default_rng(seed)
+        right = source.random(n) < 0.6
+        return source.normal(size=n) + right, right
+
+    values = [orders(*sample(seed)) for seed in range(200)]
+    found = statistics.rejection_ratio(*sample(1))
+    assert found.interval.low < found.value < found.interval.high
+    spread = (found.interval.high - found.interval.low) / (2 * statistics.Z)
+    assert spread == pytest.approx(np.std(values), rel=0.2)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from entropix_mlx import Session, Settings, stream_generate
+from entropix_mlx.api.attention import attention_map, attention_rows
 from entropix_mlx.api.prompts import conversation_prompt
-from entropix_mlx.api.score import attention_map
 from entropix_mlx.errors import EntropixError, SessionError, UnsupportedModelError
 from entropix_mlx.models.tapped.model import TappedModel
 from tests.architectures import make
@@ -60,6 +60,8 @@ def test_shares_equal_a_whole_llama_in_float64(length, byte_tokenizer):
     assert found.shares() == pytest.approx(np.mean(found.layers, axis=(0, 1)))
     assert found.shares(head=1) == pytest.approx(np.mean(found.layers, axis=0)[1])
     assert (len(found.texts), found.prompt) == (length, 1)
+    *_, rows = attention_rows(model, tokens, length // 2)
+    np.testing.assert_allclose([layer[-1] for layer in rows], found.layers, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "gemma2", "qwen3_next", "deepseek_v3"])

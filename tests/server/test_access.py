@@ -14,6 +14,7 @@ def test_a_key_is_needed_for_all_but_the_page_and_health(client):
         assert locked.get(path).status == 401
     for path in ("/", "/health"):
         assert locked.get(path).status == 200
+    assert locked.post("/v1/explain", json={}).status == 401
     reply = locked.complete()
     assert reply.status == 401
     assert reply.error["code"] == "invalid_api_key"

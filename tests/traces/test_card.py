@@ -9,16 +9,14 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from textual.color import Color
 
 from entropix_mlx import cli
 from entropix_mlx.errors import OutputError, TraceError
-from entropix_mlx.palette import SWATCHES
+from entropix_mlx.palette import SWATCHES, contrast
 from entropix_mlx.step import Strategy
 from entropix_mlx.traces.card import BACKGROUND, HEIGHT, WIDTH, card, card_png, signs, wrapped
 from entropix_mlx.traces.share import rendered, share
 from entropix_mlx.traces.trace import read_trace
-from entropix_mlx.tui.styles import contrast
 from tests.steps import HEADER, make_step, make_trace
 
 HOSTILE = [
@@ -110,7 +108,7 @@ def test_a_card_says_where_it_comes_from_and_cuts_what_has_no_room():
 
 def test_every_colour_is_readable_on_the_card():
     for swatch in SWATCHES.values():
-        assert contrast(Color(*swatch.rgb), Color(*BACKGROUND)) >= 4.5
+        assert contrast(swatch.rgb, BACKGROUND) >= 4.5
 
 
 def test_a_png_has_the_size_of_a_card():

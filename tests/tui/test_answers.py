@@ -10,9 +10,9 @@ from entropix_mlx import Settings
 from entropix_mlx.answer.promise import Promise, promises_file
 from entropix_mlx.chat.conversation import Reply, Turn
 from entropix_mlx.constraints.constraint import Constraint
+from entropix_mlx.palette import CONTRAST, contrast
 from entropix_mlx.tui.screens.answers import AnswerList, FieldList
 from entropix_mlx.tui.screens.tree import Path, TreeScreen
-from entropix_mlx.tui.styles import CONTRAST, contrast
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tests.steps import make_step
 from tests.tui.conftest import ask, idle, running, until
@@ -172,7 +172,7 @@ async def test_every_confidence_can_be_read_also_where_the_list_points(theme, ma
             for text, style, _ in strip:
                 if text.strip()[:1] in ("●", "◐", "○"):
                     own, behind = (Color.from_rich_color(c) for c in (style.color, style.bgcolor))
-                    assert contrast(own, behind) >= CONTRAST, (text, own.hex, behind.hex)
+                    assert contrast(own.rgb, behind.rgb) >= CONTRAST, (text, own.hex, behind.hex)
 
 
 async def test_the_status_says_what_the_confidence_rests_on_until_the_next_question(make_chat):

@@ -3,8 +3,9 @@
 import pytest
 from textual import events
 
+from entropix_mlx.palette import QUESTIONS
 from entropix_mlx.tui.gauges.lines import Compact
-from entropix_mlx.tui.help_text import QUESTIONS, Welcome
+from entropix_mlx.tui.help_text import Welcome
 from entropix_mlx.tui.inspector.why import INSIDE, OUTSIDE
 from entropix_mlx.tui.transcript.transcript import ForwardsTyping
 from tests.tui.conftest import (

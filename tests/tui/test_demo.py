@@ -6,10 +6,10 @@ import pytest
 from textual.widgets import Select
 
 from entropix_mlx.backends.recorded import RecordedBackend, demo_recording
+from entropix_mlx.palette import QUESTIONS
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy, first_divergence
 from entropix_mlx.tui.app import ChatApp
-from entropix_mlx.tui.help_text import QUESTIONS
 from entropix_mlx.tui.keys import KeyBar
 from entropix_mlx.tui.screens.duel import DuelScreen, DuelSide
 from tests.tui.conftest import idle, notices, racing, ready, running, shown_steps, turns, until

@@ -11,16 +11,16 @@ from textual.style import Style
 
 from entropix_mlx import Profile
 from entropix_mlx.backends.recorded import demo_profile
-from entropix_mlx.palette import SWATCHES
+from entropix_mlx.palette import MEANINGS, SHORT_NAMES, SWATCHES
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Origin, Strategy
+from entropix_mlx.traces.explain import TOO_WIDE, words
 from entropix_mlx.tui.drawing import DIM, bar, scales
 from entropix_mlx.tui.gauges import gauges
 from entropix_mlx.tui.gauges.drawn import Drawn, lines_of
 from entropix_mlx.tui.gauges.gauges import LiveValues, draw_race
 from entropix_mlx.tui.gauges.lines import Cells, draw_compact, draw_strip
 from entropix_mlx.tui.gauges.plane import NAMES, Background, Cloud, Map, draw_plane, regions
-from entropix_mlx.tui.help_text import MEANINGS, SHORT_NAMES, TOO_WIDE, words
 from entropix_mlx.tui.styles import COLOURS, STYLES
 from tests.steps import make_step, make_steps
 from tests.tui.conftest import make_viewer, racing, running, until

@@ -8,9 +8,9 @@ from textual.widgets import Static
 from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import ConfigurationError
-from entropix_mlx.palette import SWATCHES
+from entropix_mlx.palette import MEANINGS, SWATCHES
 from entropix_mlx.step import Strategy
-from entropix_mlx.tui.help_text import MEANINGS, conditions, measurements, strategies
+from entropix_mlx.tui.help_text import conditions, measurements, strategies
 from entropix_mlx.tui.keys import KeyBar, spelled
 from entropix_mlx.tui.screens.duel import DuelScreen
 from entropix_mlx.tui.screens.help import HelpScreen

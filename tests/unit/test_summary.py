@@ -2,6 +2,7 @@
 
 import pytest
 
+from entropix_mlx.api.batch import BatchAnswer
 from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Branch, Fork, Origin
@@ -55,3 +56,4 @@ def test_a_notebook_shows_the_tokens_and_runs_nothing():
     assert "&lt;script&gt;" in page
     assert "max_entropy" in page
     assert page.count("title=") == 2
+    assert BatchAnswer(0, steps=steps)._repr_html_() == page

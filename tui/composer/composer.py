@@ -14,8 +14,7 @@ from textual.widgets import Static, TextArea
 from entropix_mlx.backends.events import UserMessage
 from entropix_mlx.chat.attachments import matching
 from entropix_mlx.chat.slash import completions
-
-from ..help_text import QUESTIONS
+from entropix_mlx.palette import QUESTIONS
 
 MOST_LINES = 8
 """Completions that are listed at once."""

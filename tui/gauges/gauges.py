@@ -16,14 +16,15 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.style import Style
 
-from entropix_mlx.palette import SWATCHES, printable
+from entropix_mlx.palette import SHORT_NAMES, SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Fork, Step, Strategy
+from entropix_mlx.traces.explain import words
 
 from ..containers import Blank
 from ..drawing import DIM, bar, by_profile, runs, scales
-from ..help_text import SHORT_NAMES, reachable, words
+from ..help_text import reachable
 from ..styles import COLOURS, STYLES
 from .drawn import Drawn
 

@@ -11,13 +11,12 @@ from textual.content import Content
 from textual.message import Message
 from textual.style import Style
 
-from entropix_mlx.palette import SWATCHES
+from entropix_mlx.palette import RARE, SHORT_NAMES, SWATCHES
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Step, Strategy
 
 from ..drawing import DIM, HEIGHTS, bar, runs, scales
-from ..help_text import SHORT_NAMES
-from ..styles import COLOURS, RARE
+from ..styles import COLOURS
 from .drawn import Drawn
 from .gauges import LiveValues
 

@@ -15,13 +15,12 @@ from typing import NamedTuple
 from textual.content import Content
 from textual.style import Style
 
-from entropix_mlx.palette import SWATCHES
+from entropix_mlx.palette import SHORT_NAMES, SWATCHES
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import first_fit, table
 from entropix_mlx.step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 
 from ..drawing import DIM, OVERFLOW, runs, scales
-from ..help_text import SHORT_NAMES
 from ..styles import COLOURS, faded, tinted
 from .drawn import Drawn
 

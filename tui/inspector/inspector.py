@@ -20,23 +20,16 @@ from entropix_mlx.step import (
     Branch,
     DrawDistribution,
     Fork,
-    Origin,
     Step,
     Strategy,
 )
-from entropix_mlx.traces.explain import Case, explain, fate
+from entropix_mlx.traces.explain import ORIGINS, Case, explain, fate
+from entropix_mlx.traces.scales import SCALES
 
 from ..containers import Blank
-from ..drawing import DIM, SCALES, bar
+from ..drawing import DIM, bar
 from ..styles import COLOURS, NAMED, STYLES, most_looked_at
 
-ORIGINS = {
-    Origin.SAMPLED: "sampled",
-    Origin.INSERTED: "part of an inserted thought",
-    Origin.BRANCH: "from the winning branch of a fork",
-    Origin.CHOSEN: "your choice",
-    Origin.READ: "given text",
-}
 HEADING = Style(bold=True)
 END = "∅ the end of the text"
 """A token without a text after which the answer ends."""

@@ -197,17 +197,23 @@ def answers(
     batch: int = BATCH,
     on_token: Callable[[], None] = lambda: None,
     notes: Notes | None = None,
+    read_again: bool = False,
 ) -> Iterator[tuple[PlannedAnswer, dict[str, Any]]]:
     """Generate answers, and yield each with its record as it ends.
 
-    Passages may be retrieved from the notes.
+    Passages may be retrieved from the notes, and answers read again for the scores of `READ_AGAIN`.
+
+    Raises:
+        UnsupportedModelError: it cannot be read so.
     """
+    from ...api.attention import previous_attention
     from ...api.batch import batch_generate
 
     begin = partial(batch_generate, model, tokenizer, batch=batch, steady=True)
+    read = partial(previous_attention, model) if read_again else None
     for first in range(0, len(planned), TOGETHER):
         part = planned[first : first + TOGETHER]
-        yield from _answers_together(begin, tokenizer, part, on_token, notes)
+        yield from _answers_together(begin, tokenizer, part, on_token, notes, read)
 
 
 def _answers_together(
@@ -216,6 +222,7 @@ def _answers_together(
     planned: Sequence[PlannedAnswer],
     on_token: Callable[[], None],
     notes: Notes | None,
+    read: Callable[..., tuple[tuple[float, ...], ...]] | None,
 ) -> Iterator[tuple[PlannedAnswer, dict[str, Any]]]:
     prompts: dict[int, list[int]] = {}
     for one in planned:
@@ -228,4 +235,10 @@ def _answers_together(
         if notes
         else None,
     )
-    yield from records(batch, planned, on_token)
+
+    def read_again(index: int) -> None:
+        answer, prompt = batch.answers[index], prompts[planned[index].prompt.line]
+        if read is not None:
+            answer.previous_attention = read(prompt, answer.steps)
+
+    yield from records(batch, planned, on_token, read_again)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import EntropixError
-from ...profiles.confidence import SCORES, score_of
+from ...profiles.confidence import READ_AGAIN, SCORES, score_of
 from ...profiles.sections import Abstain
 from .records import AnswerRecord
 from .results import level_name
@@ -28,10 +28,12 @@ from .statistics import (
     Auroc,
     Bools,
     Curve,
+    Estimate,
     Floats,
     Interval,
     auroc,
     binomial_cdf,
+    rejection_ratio,
     risk_coverage,
     stratified_auroc,
     wilson,
@@ -61,6 +63,8 @@ class Separation:
     """Of pairs within a level."""
     gain: Auroc
     """That, less that of `BASELINE` on the same answers."""
+    rejection: Estimate
+    """The prediction rejection ratio, pooled."""
     curve: Curve
 
     @property
@@ -79,6 +83,8 @@ class Separation:
             "auroc_within_levels_interval": self.within.interval,
             "auroc_within_levels_gain": self.gain.value,
             "auroc_within_levels_gain_interval": self.gain.interval,
+            "prr": self.rejection.value,
+            "prr_interval": self.rejection.interval,
             "area_under_risk_coverage": self.curve.area,
             "accuracy_at": {str(at): value for at, value in self.accuracy_at.items()},
         }
@@ -99,7 +105,8 @@ def separations(records: Sequence[AnswerRecord]) -> list[Separation]:
 
 def known(records: Sequence[AnswerRecord]) -> list[str]:
     """Return the scores that all of some answers have."""
-    return [name for name, one in SCORES.items() if all(one.known(r.tokens) for r in records)]
+    scores = (SCORES | READ_AGAIN).items()
+    return [name for name, one in scores if all(one.known(r.tokens) for r in records)]
 
 
 def grades(records: Sequence[AnswerRecord]) -> Bools:
@@ -111,8 +118,9 @@ def _separation(arm: str, name: str, records: Sequence[AnswerRecord]) -> Separat
     right, strata = grades(records), [level_name(record) for record in records]
     within = stratified_auroc(scores, right, strata)
     gain = stratified_auroc(scores, right, strata, _values(records, BASELINE))
-    curve = risk_coverage(scores, right)
-    return Separation(arm, name, len(records), auroc(scores, right), within, gain, curve)
+    rejection, curve = rejection_ratio(scores, right), risk_coverage(scores, right)
+    pooled = auroc(scores, right)
+    return Separation(arm, name, len(records), pooled, within, gain, rejection, curve)
 
 
 def _values(records: Sequence[AnswerRecord], score: str) -> Floats:

@@ -81,6 +81,11 @@ class PlannedAnswer(Task):
             for name in (*SCORED, *OPTIONAL)
             if name in SCORED or getattr(tokens, name)
         }
+        if answer.previous_attention:
+            rounded["previous_attention"] = [
+                [float(f"{value:.{_DIGITS}g}") for value in layer]
+                for layer in answer.previous_attention
+            ]
         return record | {"graded": graded, "tokens": rounded | {"first": tokens.first}}
 
 
@@ -135,6 +140,7 @@ def parse_record(line: dict[str, Any]) -> AnswerRecord:
     grading.check_rule(found.question.rule, found.question.answers)
     lengths = {len(getattr(found.tokens, name)) for name in SCORED}
     lengths |= {len(values) for name in OPTIONAL if (values := getattr(found.tokens, name))}
+    lengths |= {len(layer) + 1 for layer in found.tokens.previous_attention}
     if len(lengths) > 1 or not 0 <= found.tokens.first <= max(lengths):
         raise ValueError("tokens must have as many of each measurement, and first must be of one")
     return found

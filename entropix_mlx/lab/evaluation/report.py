@@ -11,7 +11,7 @@ from ...tables import Table
 from .confidence import BASELINE, COVERAGES, Separation, separations
 from .records import AnswerRecord
 from .results import Pair, Results, summarize
-from .statistics import Interval
+from .statistics import Auroc, Estimate, Interval
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _p_value(p: float) -> str:
 def _separation_tables(found: Sequence[Separation]) -> Iterable[Table]:
     coverages = [f"right at {100 * coverage:g} %" for coverage in COVERAGES]
     header = ("score", "AUROC", "95 % (DeLong)", "within a level", "95 %",
-              f"− {BASELINE}", "95 %", *coverages, "area")  # fmt: skip
+              f"− {BASELINE}", "95 %", "PRR", "95 % (bootstrap)", *coverages, "area")  # fmt: skip
     note = "right at 50 %: accuracy of the surest half; area: under risk–coverage, less is better"
     for arm in dict.fromkeys(separation.arm for separation in found):
         own = [separation for separation in found if separation.arm == arm]
@@ -136,7 +136,13 @@ def _separation_tables(found: Sequence[Separation]) -> Iterable[Table]:
 
 def _separation_row(each: Separation) -> tuple[str, ...]:
     cells = []
-    for found, form in ((each.pooled, ".3f"), (each.within, ".3f"), (each.gain, "+.3f")):
+    forms: tuple[tuple[Auroc | Estimate, str], ...] = (
+        (each.pooled, ".3f"),
+        (each.within, ".3f"),
+        (each.gain, "+.3f"),
+        (each.rejection, ".3f"),
+    )
+    for found, form in forms:
         value = "–" if math.isnan(found.value) else format(found.value, form)
         cells += [value, interval(found.interval, _formatter(form))]
     cells += [percent(value) for value in each.accuracy_at.values()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,10 @@ CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 RESAMPLES = 10_000
 """Of a bootstrap."""
+CURVE_RESAMPLES = 1000
+"""Where each of them is sorted."""
+_DRAWN_AT_ONCE = 2**21
+"""Counts of answers in resamples, 16 MB of them."""
 
 
 class Interval(NamedTuple):
@@ -151,6 +155,62 @@ def stratified_auroc(
     if not pairs:
         return _UNKNOWN
     return _with_interval(value / pairs, variance / pairs**2, -1.0 if less is not None else 0.0)
+
+
+class Estimate(NamedTuple):
+    """A number and its interval; NaN where it is unknown."""
+
+    value: float
+    interval: Interval
+
+
+def rejection_ratio(scores: Floats, right: Bools) -> Estimate:
+    """Return the prediction rejection ratio with its bootstrap interval (arXiv 2406.15627).
+
+    It is the mean accuracy of the surest 1, 2, … n answers, where 0 is that of a random order and
+    1 that of the best one; of answers with the same score it is the mean over their orders. NaN
+    where all answers are right, or all are wrong.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ordered = scores[order]
+    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    value = float(_ratios(np.ones((1, len(scores))), right[order], begins)[0])
+    if math.isnan(value):
+        return Estimate(math.nan, Interval(math.nan, math.nan))
+    source = np.random.default_rng(0)
+    shares = np.full(len(scores), 1 / len(scores))
+    block = max(1, _DRAWN_AT_ONCE // len(scores))
+    drawn = [
+        _ratios(source.multinomial(len(scores), shares, size=size), right[order], begins)
+        for size in [block] * (CURVE_RESAMPLES // block) + [CURVE_RESAMPLES % block]
+    ]
+    low, high = np.nanquantile(np.concatenate(drawn), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Estimate(value, Interval(float(low), float(high)))
+
+
+def _ratios(counts: npt.NDArray[Any], right: Bools, begins: npt.NDArray[np.intp]) -> Floats:
+    """Return the ratio of each sample, given how often it has each answer, `(samples, answers)`.
+
+    Args:
+        counts: the surest answers first.
+        right: of each answer.
+        begins: the first of each group of answers with the same score.
+    """
+    n = int(counts[0].sum())
+    harmonic = np.append(0.0, np.cumsum(1 / np.arange(1, n + 1)))
+    size = np.add.reduceat(counts, begins, axis=1).astype(np.int64)
+    hits = np.add.reduceat(counts * right, begins, axis=1)
+    before, after = size.cumsum(axis=1) - size, size.cumsum(axis=1)
+    share = hits / np.maximum(size, 1)
+    # Behind `before` answers, of which c are right, the j-th of a group makes the accuracy
+    # (c + j · share) / (before + j) = share + (c − before · share) / (before + j).
+    ahead = hits.cumsum(axis=1) - hits - before * share
+    total = (hits + ahead * (harmonic[after] - harmonic[before])).sum(axis=1)
+    every = hits.sum(axis=1).astype(np.int64)  # in a random order, the accuracy is every / n
+    best = every * (harmonic[n] - harmonic[every])
+    ratios: Floats = np.full(len(total), math.nan)
+    np.divide(total - every, best, out=ratios, where=best > 0)
+    return ratios
 
 
 class Curve(NamedTuple):

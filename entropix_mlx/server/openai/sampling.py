@@ -31,6 +31,8 @@ FIELDS = (
     *("seed", "max_tokens", "max_completion_tokens", "stop", "loops", "thinking_budget"),
     *("sampler", "profile", "set", "think", "branch", "answers"),
 )
+EXPLAINED = ("sampler", "profile", "set", "think", "branch")
+"""The fields that thresholds depend on."""
 
 SEED = Number(-(2**63), 2**63 - 1, whole=True)
 PENALTY = Number(-2.0, 2.0)

@@ -14,8 +14,9 @@ from textual.widget import Widget
 
 from entropix_mlx.palette import SWATCHES
 from entropix_mlx.step import Strategy
+from entropix_mlx.traces.scales import SCALES
 
-from ...drawing import DIM, HEIGHTS, SCALES, runs
+from ...drawing import DIM, HEIGHTS, runs
 from ...styles import COLOURS
 
 NAME_WIDTH, TRACK_WIDTH = 11, 14
