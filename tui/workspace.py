@@ -160,6 +160,8 @@ class Workspace(Blank, Horizontal):
 
     def action_focus_mode(self) -> None:
         self.transcript.focus_mode = not self.transcript.focus_mode
+        if self.transcript.focus_mode:
+            self.notify("The same key shows the gauges again")
 
     @property
     def last_steps(self) -> list[Step]:
