@@ -6,6 +6,8 @@ The file is TOML and has four sections, each of which may be missing::
     max-tokens = 512
     [screen]
     theme = "nord"
+    colours = "surprise"
+    focus = true
     [keys]               # by the ids that docs/configuration.md lists
     "chat.duel" = "f9"
     [aliases]            # other names of a server's models
@@ -28,7 +30,13 @@ from .profiles.profile import user_folder
 from .records import parse_toml
 
 OPTIONS, SCREEN, KEYS, ALIASES = "options", "screen", "keys", "aliases"
-THEME = "theme"
+THEME, COLOURS, FOCUS = "theme", "colours", "focus"
+_SCREEN_VALUES = {
+    THEME: (str, 'the name of a theme, as in "nord"'),
+    COLOURS: (str, '"strategy", "surprise" or "none"'),
+    FOCUS: (bool, "true or false"),
+}
+"""The type of each value of `[screen]`, and how it is written."""
 HEADER = "Of entropix chat and view; docs/configuration.md explains it."
 
 Value = str | int | float | bool | list[str]
@@ -47,6 +55,10 @@ class Configuration:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of options, by their names in the file."""
     theme: str | None = None
+    colours: str | None = None
+    """What the colours of tokens show."""
+    focus: bool = False
+    """Show nothing but the text."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of actions, by the ids of their bindings."""
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -91,10 +103,11 @@ class Configuration:
                 raise self.fault("", section, f"write [{section}] in a line of its own")
         screen, keys = content.get(SCREEN, {}), content.get(KEYS, {})
         for key, value in screen.items():
-            if key != THEME:
-                raise self.fault(SCREEN, key, f"there is only {THEME}")
-            if not isinstance(value, str):
-                raise self.fault(SCREEN, key, 'it must be the name of a theme, as in "nord"')
+            if key not in _SCREEN_VALUES:
+                raise self.fault(SCREEN, key, f"there is only {', '.join(_SCREEN_VALUES)}")
+            kind, form = _SCREEN_VALUES[key]
+            if not isinstance(value, kind):
+                raise self.fault(SCREEN, key, f"it must be {form}")
         for key, value in keys.items():
             if not isinstance(value, str) or not value:
                 raise self.fault(KEYS, key, 'it must be a key, as in "ctrl+j" or "f9"')
@@ -103,7 +116,16 @@ class Configuration:
             if not isinstance(value, str) or not value:
                 raise self.fault(ALIASES, key, "it must be the name of a model")
         options = content.get(OPTIONS, {})
-        return Configuration(self.path, options, screen.get(THEME), keys, aliases, self.text)
+        return Configuration(
+            self.path,
+            options,
+            screen.get(THEME),
+            screen.get(COLOURS),
+            screen.get(FOCUS, False),
+            keys,
+            aliases,
+            self.text,
+        )
 
 
 def _line_of(text: str, section: str, key: str) -> int | None:

@@ -40,7 +40,7 @@ from .screens.dialogs import LongTextDialog
 from .screens.duel import DuelChoice, DuelScreen
 from .screens.find import FindBar
 from .screens.options import ChosenOptions, OptionsDialog
-from .screens.pickers import ModelPicker
+from .screens.pickers import ChatPane, ModelPicker
 from .screens.tree import Path, TreeScreen
 from .screens.tuning.tune import TunedSettings, TuneScreen, default_options
 from .terminal import end_with_terminal
@@ -158,10 +158,13 @@ class ChatApp(WorkspaceApp):
             ConfigurationError: the configuration's theme or one of its keys does not exist.
         """
         self.composer = Composer(id="composer")
+        self.pane = None if store is None else ChatPane(id="chats")
         # Which profile fits the model is not known before the model is loaded.
         conversation = Conversation(backend.system_prompt)
         super().__init__(
-            Workspace(conversation, Profile.load(), self.composer.hints, self.composer),
+            Workspace(
+                conversation, Profile.load(), self.composer.hints, self.composer, beside=self.pane
+            ),
             configuration,
         )
         self.workspace.transcript.welcome = Welcome()
@@ -184,7 +187,7 @@ class ChatApp(WorkspaceApp):
     def on_mount(self) -> None:
         end_with_terminal(self)
         self.composer.focus()
-        self.remember_theme()
+        self.remember_screen()
         self.link.start()
         self.set_interval(SAVE_SECONDS, self._save_running)
         self.files.offer_crashed()
@@ -202,6 +205,15 @@ class ChatApp(WorkspaceApp):
             self.sub_title = self.workspace.conversation.name
         elif isinstance(message.event, AnswerEnded):
             self.files.autosave.save(self.workspace.conversation)
+        if isinstance(message.event, ConversationChanged | AnswerEnded):
+            self.files.fill(self.pane)
+
+    def on_chat_pane_opened(self, event: ChatPane.Opened) -> None:
+        self.files.open_saved(event.chat)
+        self.composer.focus()
+
+    def on_chat_pane_shown(self) -> None:
+        self.files.fill(self.pane)
 
     def _save_running(self) -> None:
         """Save a running answer, so that a crash loses little of it."""

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,14 +26,24 @@ from textual.widgets import Static
 
 from entropix_mlx import old_names
 from entropix_mlx.chat.slash import Command
-from entropix_mlx.configuration import KEYS, SCREEN, THEME, Configuration, Value, change
+from entropix_mlx.configuration import (
+    COLOURS,
+    FOCUS,
+    KEYS,
+    SCREEN,
+    THEME,
+    Configuration,
+    Value,
+    change,
+)
 from entropix_mlx.errors import ConfigurationError
 
 from .composer.composer import Composer
 from .containers import MainScreen
 from .keys import KeyBar, palette_commands, unknown_key
+from .screens.answers import LeastSure
 from .screens.help import HelpScreen
-from .styles import ReadableColours
+from .styles import CHOSEN_COLOURINGS, Colouring, ReadableColours
 from .terminal import take_any_bytes
 from .transcript.transcript import Transcript
 from .workspace import Workspace
@@ -91,6 +102,7 @@ class WorkspaceApp(App[None]):
         "transcript.distribution",
         "transcript.attention",
         "transcript.previous",
+        "transcript.unsure",
         "app.help",
         "app.palette",
         "chat.regenerate",
@@ -126,19 +138,26 @@ class WorkspaceApp(App[None]):
             self.check(configuration)
             if configuration.theme is not None:
                 self.theme = configuration.theme
+            if configuration.colours is not None:
+                workspace.transcript.colouring = Colouring(configuration.colours)
+            workspace.transcript.focus_mode = configuration.focus
             self.set_keymap(self._keys)
         self._readable = ReadableColours()
 
     @classmethod
     def check(cls, configuration: Configuration) -> None:
-        """Check the theme and the keys of a configuration.
+        """Check the theme, the colours and the keys of a configuration.
 
         Raises:
-            ConfigurationError: there is no such theme, no such action, or no such key.
+            ConfigurationError: there is no such theme, no such colours, no such action, or no such
+            key.
         """
         if configuration.theme is not None and configuration.theme not in BUILTIN_THEMES:
             names = ", ".join(BUILTIN_THEMES)
             raise configuration.fault(SCREEN, THEME, f"unknown theme; the themes are {names}")
+        if configuration.colours not in (None, *CHOSEN_COLOURINGS):
+            reason = f"write one of {', '.join(CHOSEN_COLOURINGS)}"
+            raise configuration.fault(SCREEN, COLOURS, reason)
         groups = (cls, WorkspaceApp, Workspace, Transcript, Composer)
         bindings = [binding for group in groups for binding in group.BINDINGS]
         known = {binding.id for binding in bindings if isinstance(binding, Binding) and binding.id}
@@ -158,11 +177,16 @@ class WorkspaceApp(App[None]):
         keys = self._configuration.keys if self._configuration is not None else {}
         return {old_names.KEYS.get(name, name): key for name, key in keys.items()}
 
-    def remember_theme(self) -> None:
-        """Write each theme that the user chooses from now on into the configuration file."""
+    def remember_screen(self) -> None:
+        """Write how the screen looks into the configuration file, whenever the user changes it."""
+        for name, key in (("colouring", COLOURS), ("focus_mode", FOCUS)):
+            self.watch(self.workspace.transcript, name, partial(self._remember_look, key), False)
         self.theme_changed_signal.subscribe(
             self, lambda theme: self.remember(SCREEN, {THEME: theme.name})
         )
+
+    def _remember_look(self, key: str, value: Value) -> None:
+        self.remember(SCREEN, {key: value})
 
     @property
     def configured_options(self) -> Mapping[str, object]:
@@ -212,6 +236,7 @@ class WorkspaceApp(App[None]):
             "transcript.left": answered,
             "transcript.next_mark": self.workspace.transcript.has_notable,
             "transcript.marks": answered,
+            "transcript.unsure": answered,
             "transcript.colours": answered,
             "transcript.reasoning": reasoned,
             "transcript.copy": answered,
@@ -292,6 +317,19 @@ class WorkspaceApp(App[None]):
 
     def action_turn_attention(self, layer: int, head: int) -> None:
         self.workspace.turn_attention(layer, head)
+
+    def action_unsure(self) -> None:
+        """List the least sure tokens of an answer, and go to the one that is chosen."""
+        transcript = self.workspace.transcript
+        turn = transcript.turn
+
+        def go(index: int | None) -> None:
+            if index is not None:
+                transcript.focus()
+                transcript.point(index, follow=True, turn=turn)
+
+        if transcript.steps:
+            self.push_screen(LeastSure(transcript.steps), go)
 
     def action_help(self) -> None:
         groups = {heading: self.own_keys(keys) for heading, keys in self.key_groups.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from entropix_mlx.traces.trace import Header, Trace
 
 from .backend_link import BackendLink
 from .screens.dialogs import ConfirmDialog, SaveDialog, TextDialog
-from .screens.pickers import ChatList
+from .screens.pickers import ChatList, ChatPane
 from .workspace import Workspace
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class AutoSave:
         if self.store is not None and conversation.turns:
             self._newest = conversation
             self._thread.submit(self._save)
+
+    async def saved(self) -> None:
+        """Wait for what is being saved."""
+        await asyncio.wrap_future(self._thread.submit(lambda: None))
 
     def close(self, crashed: bool) -> None:
         """Wait for what is being saved; after a crash, the next start offers the open chat."""
@@ -190,7 +195,20 @@ class ChatFiles(Exports):
             return
         self.autosave.save(self._workspace.conversation)
         open_id = self._workspace.conversation.id
-        self._app.push_screen(ChatList(store, open_id), self._open_saved)
+        self._app.push_screen(ChatList(store, open_id), self.open_saved)
+
+    def fill(self, pane: ChatPane | None) -> None:
+        """List the chats in the pane, if it is on the screen, once the newest state is saved."""
+        store = self.autosave.store
+        if pane is None or store is None or not (pane.is_attached and pane.display):
+            return
+        current = self._workspace.conversation.id
+
+        async def read() -> None:
+            await self.autosave.saved()
+            await pane.read(store, current)
+
+        pane.call_later(read)  # on its own queue: the screen does not wait
 
     def offer_crashed(self) -> None:
         """Offer to reopen a chat that was open when the program crashed."""
@@ -200,9 +218,7 @@ class ChatFiles(Exports):
             dialog = ConfirmDialog(
                 "The program ended unexpectedly while a chat was open.", "reopens it"
             )
-            self._app.push_screen(
-                dialog, lambda yes: self._open_saved(crashed[-1]) if yes else None
-            )
+            self._app.push_screen(dialog, lambda yes: self.open_saved(crashed[-1]) if yes else None)
 
     def rename(self, title: str) -> None:
         """Give this chat a title; an empty one takes it away."""
@@ -212,7 +228,7 @@ class ChatFiles(Exports):
 
         self._link.submit(job)
 
-    def _open_saved(self, chat: str | None) -> None:
+    def open_saved(self, chat: str | None) -> None:
         store = self.autosave.store
         if chat is None or store is None or chat == self._workspace.conversation.id:
             return

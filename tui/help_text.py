@@ -22,7 +22,7 @@ from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Strategy
 from entropix_mlx.traces.explain import SYMBOLS, spikiness
 
-from .styles import COLOURS, STYLES, SURPRISES, Colouring
+from .styles import COLOURS, STYLES, SURPRISES, UNDERLINES, Colouring
 
 LONGEST = max(map(len, MEANINGS))
 """Cells of the longest name."""
@@ -41,6 +41,7 @@ COLOURINGS = {
     Colouring.STRATEGY: "colours: strategy of the sampler",
     Colouring.SURPRISE: "colours: surprise, −log2 p",
     Colouring.NONE: "colours: none",
+    Colouring.UNDERLINE: "focus: H as an underline; Ctrl+B leaves",
 }
 _MEASUREMENTS = (
     "Before each token, the model assigns a probability to every possible next token.\n"
@@ -92,6 +93,12 @@ def legend(profile: Profile, colouring: Colouring = Colouring.STRATEGY) -> Conte
                     f"{name}: −log2 p ≥ {least:.0f} bit{'s' if least > 1 else ''}", style
                 )
                 for least, name, style in SURPRISES
+                if math.isfinite(least)
+            ]
+        case Colouring.UNDERLINE:
+            colours = [
+                Content.styled(f"{name}: H ≥ {least:g} bits", style)
+                for least, name, style in UNDERLINES
                 if math.isfinite(least)
             ]
         case Colouring.NONE:

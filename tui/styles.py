@@ -36,7 +36,18 @@ _ATTRIBUTES = {
 COLOURS = {strategy: Style(foreground=Color(*swatch.rgb)) for strategy, swatch in SWATCHES.items()}
 """For bars and points; an underline would run through them."""
 STYLES = {strategy: COLOURS[strategy] + attributes for strategy, attributes in _ATTRIBUTES.items()}
-"""For tokens and names."""
+"""For names."""
+_TINTED = {Strategy.ARGMAX: 0.1, Strategy.ADAPTIVE: 0.18}
+"""Ordinary strategies: how much of their colour lies behind a token."""
+_TOKENS = (
+    STYLES
+    | {
+        strategy: Style(background=Color(*SWATCHES[strategy].rgb, a=share))
+        for strategy, share in _TINTED.items()
+    }
+    | {Strategy.SAMPLE: Style()}
+)
+"""For tokens: only rare strategies have the full colour, so that the text is quiet."""
 _TINTS: dict[Strategy, Style] = {
     strategy: Style(background=Color(*swatch.rgb, a=0.16))
     for strategy, swatch in SWATCHES.items()
@@ -52,6 +63,13 @@ SURPRISES = tuple(
     (least, name, _SURPRISES[strategy]) for least, name, strategy in palette.SURPRISES
 )
 """From so many bits of surprise on: a name, and the style of the token."""
+UNDERLINES = (
+    (5.0, "wide open", Style(underline2=True, bold=True)),
+    (3.5, "uncertain", Style(underline2=True)),
+    (2.0, "mixed", Style(underline=True)),
+    (-math.inf, "sure", Style()),
+)
+"""From so many bits of H on: a name, and an underline. Rich knows no dotted one."""
 REASONING = Style(dim=True)
 """The `<think>` block of a reasoning model."""
 CHANGED = Style(underline=True)
@@ -69,20 +87,28 @@ class Colouring(StrEnum):
     STRATEGY = "strategy"
     SURPRISE = "surprise"
     NONE = "none"
+    UNDERLINE = "underline"
+    """Of the focus mode: no colour, H as an underline."""
 
     @property
     def following(self) -> Colouring:
-        every = list(Colouring)
+        every = CHOSEN_COLOURINGS
         return every[(every.index(self) + 1) % len(every)]
+
+
+CHOSEN_COLOURINGS: list[Colouring] = [c for c in Colouring if c is not Colouring.UNDERLINE]
+"""Those that the user goes through."""
 
 
 def token_style(step: Step, strategy: Strategy, colouring: Colouring) -> Style:
     match colouring:
         case Colouring.STRATEGY:
-            return STYLES[strategy]
+            return _TOKENS[strategy]
         case Colouring.SURPRISE:
             bits = -step.logprob / math.log(2)
             return next((style for least, _, style in SURPRISES if bits >= least), Style())
+        case Colouring.UNDERLINE:
+            return next((style for least, _, style in UNDERLINES if step.entropy >= least), Style())
         case Colouring.NONE:
             return Style()
 
@@ -158,7 +184,7 @@ def readable(colour: Color, background: Color) -> Color:
 
 
 class ReadableColours(LineFilter):
-    """Changes the strategies' colours where they are drawn, and leaves all others."""
+    """Changes the colours of strategies and of tokens where they are drawn, and no others."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
@@ -169,16 +195,25 @@ class ReadableColours(LineFilter):
 
 @lru_cache(4096)
 def _readable_style(style: RichStyle, background: Color) -> RichStyle:
-    """Return a style whose strategy colour, if it has one, is readable; it is not dimmed then."""
+    """Return a style whose colour is readable if it is a strategy's or a token's, on its tint.
+
+    A strategy's colour is not dimmed.
+    """
     colour, own = style.color, style.bgcolor
-    if colour is None or colour.triplet is None or tuple(colour.triplet) not in _STRATEGY_COLOURS:
+    if colour is None or colour.triplet is None:
+        # A tint was mixed with a background that nobody here knows.
+        tinted_default = own is not None and own.triplet is not None and "step" in style.meta
+        return style + RichStyle(bgcolor="default") if tinted_default else style
+    has_strategy_colour = tuple(colour.triplet) in _STRATEGY_COLOURS
+    if not has_strategy_colour and "step" not in style.meta:
         return style
     if own is not None:
         if own.triplet is None:  # a colour of the terminal's own, which nobody here knows
             return style
         background = Color.from_rich_color(own)
     changed = readable(Color(*colour.triplet), background)
-    return style + RichStyle(color=RichColor.from_rgb(*changed.rgb), dim=False)
+    dim = False if has_strategy_colour else None  # None leaves it as it is
+    return style + RichStyle(color=RichColor.from_rgb(*changed.rgb), dim=dim)
 
 
 def grade(probability: float) -> tuple[str, Style]:

@@ -87,7 +87,7 @@ class ViewerApp(WorkspaceApp):
         """Focus the text, so that the arrow keys move between tokens at once."""
         end_with_terminal(self)
         self.workspace.transcript.focus()
-        self.remember_theme()
+        self.remember_screen()
 
     def action_fork(self) -> None:
         self.notify("a trace has no model to continue with", severity="warning")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Protocol, runtime_checkable
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -33,6 +34,8 @@ DRAW_SECONDS = 1 / 5
 """The pace of the gauges while an answer is generated: drawing them costs more than a line of text,
 since Textual also draws everything between two places that change."""
 
+THREE_PANES = 160
+"""From so many columns on, there is room for what is beside the text."""
 ROOMY = 14
 """From so many lines on, a short answer leaves room for the timeline."""
 
@@ -72,6 +75,10 @@ class Workspace(Blank, Horizontal):
             tooltip="Legend: show or hide what colours, marks and letters mean",
         ),
         Binding(
+            "ctrl+b", "focus_mode", "Focus", id="app.focus", priority=True, show=False,
+            tooltip="Focus: nothing but the text, uncertainty as an underline",
+        ),
+        Binding(
             "f9", "app.tree", "Show tree", id="app.tree", priority=True,
             tooltip="Tree: what could have been said, and how it would go on",
         ),
@@ -87,8 +94,17 @@ class Workspace(Blank, Horizontal):
         Binding("ctrl+z", "app.suspend_process", "Suspend", id="app.suspend", show=False),
     ]  # fmt: skip
 
-    def __init__(self, conversation: Conversation, profile: Profile, *below: Widget) -> None:
-        """Show a conversation, a profile's thresholds, and some widgets below the status line."""
+    def __init__(
+        self,
+        conversation: Conversation,
+        profile: Profile,
+        *below: Widget,
+        beside: Widget | None = None,
+    ) -> None:
+        """Show a conversation, a profile's thresholds, and some widgets below the status line.
+
+        The widget `beside` the text is on its left, from `THREE_PANES` columns on.
+        """
         super().__init__()
         self.conversation = conversation
         self.profile = profile
@@ -103,12 +119,15 @@ class Workspace(Blank, Horizontal):
         self.legend = Static(id="legend")
         self.why = Why(profile, id="why")
         self._below = below
+        self._beside = beside
         self._followers: list[Follower] = []
         self._followed: AnswerView | None = None  # whose measurements are shown
         self._behind = False  # steps were added since the last `draw`
         self._markdown = False
 
     def compose(self) -> ComposeResult:
+        if self._beside is not None:
+            yield self._beside
         with Column(id="left"):
             yield self.transcript
             yield self.timeline
@@ -129,10 +148,20 @@ class Workspace(Blank, Horizontal):
         await self.show(self.conversation)
         self.set_interval(DRAW_SECONDS, self._catch_up)
         self.watch(self.status, "state", self._show_state)
+        self.watch(self.transcript, "focus_mode", self._show_focus_mode)
 
     def _show_state(self, state: State) -> None:
         """Show no thresholds while a model loads: they may be other ones."""
         self.set_class(state is State.LOADING, "-loading")
+
+    def _show_focus_mode(self, on: bool) -> None:
+        self.screen.set_class(on, "-quiet")
+        self.call_after_refresh(self._fit)
+
+    def action_focus_mode(self) -> None:
+        self.transcript.focus_mode = not self.transcript.focus_mode
+        if self.transcript.focus_mode:
+            self.notify("The same key shows the gauges again")
 
     @property
     def last_steps(self) -> list[Step]:
@@ -161,7 +190,9 @@ class Workspace(Blank, Horizontal):
             self.screen.refresh_bindings()
             self.call_after_refresh(self._fit)
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
+        wide = event.size.width >= THREE_PANES and self._beside is not None
+        self.set_class(wide, "-three")
         self.call_after_refresh(self._fit)
 
     def _fit(self) -> None:
@@ -179,7 +210,7 @@ class Workspace(Blank, Horizontal):
         self.why.thresholds = self.thresholds
         decided = self.thresholds is not None
         self.gauges.has_thresholds = self.compact.has_thresholds = decided
-        self.legend.update(legend(profile, self.transcript.colouring))
+        self.legend.update(legend(profile, self.transcript.shown_colouring))
         self.call_after_refresh(self._fit)
         self._show_answer()
 
@@ -263,7 +294,7 @@ class Workspace(Blank, Horizontal):
         self.transcript.shade(self.inspector.attention, self.inspector.shares)
 
     def on_transcript_colouring_changed(self) -> None:
-        colouring = self.transcript.colouring
+        colouring = self.transcript.shown_colouring
         self.legend.update(legend(self.profile, colouring))
         if not self.has_class("-legend"):
             self.notify(COLOURINGS[colouring], timeout=2)

@@ -4,8 +4,9 @@
     period       4         the loop begins here: from now on, each token is that one period before
 
 How much may be repeated depends on what it is: a refrain may stand twice in a row and a short line
-many times. Rows of signs and digits belong to tables and pictures, and code repeats itself more
-than prose does. A sentence that comes again and again as the next item of a list is a loop, too.
+many times. Rows of signs and digits belong to tables and pictures, and code repeats its lines more
+than prose does. A sentence that comes again and again as the next item of a list, or with another
+number in it, is a loop, too.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ REPEATED = 64
 """Tokens, from the beginning of a loop, after which it ends if that is more than one period."""
 IN_CODE, WITHOUT_WORDS = 3, 8
 """How many times as long such loops may be: pages have six equal cards, and grids a hundred
-zeros."""
+zeros. What is repeated of code inside a line, or with a blank line, is neither."""
 SENTENCE = 5
 """Words of each item that is repeated in a list, at least: names and blanks may come again."""
+LONG_SENTENCE = 10
+"""Words for each number elsewhere in what is repeated, at least: tables and series have fewer."""
 COUNTER = -1
-"""Stands for the number of an item, in place of its tokens."""
+"""Stands for a number, in place of its tokens."""
 
 _LETTER = re.compile(r"[^\W\d_]")
 _WORD = re.compile(r"[^\W\d_]{3,}")
@@ -38,44 +41,52 @@ class LoopDetector:
         self._decode = decode
         self._tokens: list[int] = []
         self._known: dict[int, str] = {}
-        self._plain, self._numbered = Repetition(), Repetition()
+        self._plain, self._items, self._numbers = Repetition(), Repetition(), Repetition()
         self._line_begins = True
         """Whether the line has no letter yet: a number there is that of an item."""
 
     def add(self, token: int) -> bool:
         """Return whether the text is in a loop with its next token."""
         self._tokens.append(token)
-        self._plain.add(token)
-        symbol = self._symbol(token)
-        if symbol != COUNTER or self._numbered.symbols[-1:] != [COUNTER]:
-            self._numbered.add(symbol)
-        return self._ends(self._plain) or self._ends(self._numbered)
-
-    def _symbol(self, token: int) -> int:
-        """Return a token, or what stands for it if it belongs to the number of an item."""
         if token not in self._known:
             self._known[token] = self._decode([token])
         text = self._known[token]
         *_, line = text.rpartition("\n")
         self._line_begins = (self._line_begins or line != text) and not _LETTER.search(line)
-        return COUNTER if self._line_begins and text.strip().isdecimal() else token
+        number = text.strip().isdecimal()
+        self._plain.add(token)
+        self._items.count(token, number and self._line_begins)
+        self._numbers.count(token, number)
+        return (
+            self._ends(self._plain, 0)
+            or self._ends(self._items, SENTENCE)
+            or self._ends(self._numbers, LONG_SENTENCE)
+        )
 
-    def _ends(self, repetition: Repetition) -> bool:
+    def _ends(self, repetition: Repetition, words: int) -> bool:
         if repetition.repeated < repetition.enough:
             return False
         if not repetition.judged:
-            repetition.enough *= self._patience(repetition)
+            repetition.enough *= self._patience(repetition, words)
             repetition.judged = True
         return repetition.repeated >= repetition.enough
 
-    def _patience(self, repetition: Repetition) -> float:
+    def _patience(self, repetition: Repetition, least: int) -> float:
+        """Return how many times as long a repetition may be, with so many words a number."""
         own = [token for token in repetition.symbols[-repetition.period :] if token != COUNTER]
-        words = _WORD.findall(self._decode(own))
-        if len(words) < SENTENCE * (repetition.period - len(own)):
+        text, numbers = self._decode(own), repetition.period - len(own)
+        words = _WORD.findall(text)
+        if len(words) < least * numbers:
             return math.inf
         if not words:
             return WITHOUT_WORDS
-        return IN_CODE if self._decode(self._tokens).count(_FENCE) % 2 else 1
+        if self._decode(self._tokens).count(_FENCE) % 2 == 0:
+            return 1
+        if numbers and least == LONG_SENTENCE:
+            return math.inf
+        blank = "\n\n" in text + text and "<" not in text
+        inside = "\n" not in text and "," not in text
+        return 1 if blank or inside else IN_CODE
 
 
 class Repetition:
@@ -91,6 +102,13 @@ class Repetition:
         """Whether that takes into account what is repeated."""
         self._last: dict[tuple[int, ...], int] = {}
         """Where each run ended last."""
+
+    def count(self, token: int, number: bool) -> None:
+        """Add a token; those of a number count as one that is equal to all others."""
+        if not number:
+            self.add(token)
+        elif self.symbols[-1:] != [COUNTER]:
+            self.add(COUNTER)
 
     def add(self, symbol: int) -> None:
         symbols, end = self.symbols, len(self.symbols)

@@ -17,12 +17,13 @@ from ..models.tapped.mending import mend
 from ..models.tapped.model import TappedModel
 from .architecture import module_of
 from .checkpoint import Checkpoint
-from .skeleton import packing_of
+from .skeleton import packing_of, settled_randomness
 
 _ABOUT_WEIGHTS = ("parameters", "Expected shape", "safetensors", "not in model")
 """Words by which mlx-lm's message is about the weights, and not about the architecture."""
 
 
+@settled_randomness()
 def make_tapped(checkpoint: Checkpoint, group: Group | None = None) -> TappedModel:
     """Return a model whose weights have been found and fit, but have not been read.
 

@@ -5,7 +5,8 @@ Everything here happens before any weight is read, so that a mistake costs no ti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,20 @@ _SMALLEST_VOCABULARY = 0.5
 without a token, but never most of them."""
 
 
+@contextmanager
+def settled_randomness() -> Iterator[None]:
+    """Compute MLX's random state after layers were made.
+
+    Each layer draws weights that nobody computes, and until then each draw is remembered: tens of
+    kilobytes a model, for ever.
+    """
+    try:
+        yield
+    finally:
+        mx.eval(mx.random.state)
+
+
+@settled_randomness()
 def make_skeleton(
     checkpoint: Checkpoint, group: Group | None = None
 ) -> tuple[Model, dict[str, Tensor]]:

@@ -147,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
     if request.demo:
         return run_demo(request)
     configuration = request.configuration
-    if configuration.theme is not None or configuration.keys:
+    if configuration.theme or configuration.colours or configuration.keys:
         from entropix_mlx.tui.app import ChatApp  # slow to import, and needed for little
 
         ChatApp.check(configuration)  # mistakes are errors also where no screen is shown

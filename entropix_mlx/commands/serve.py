@@ -143,7 +143,9 @@ def run(arguments: argparse.Namespace) -> int:
     served = ", ".join(source.name for source in sources)
     output.info(f"serving {output.shortened(served)} at http://{shown}:{port}/v1 (Ctrl-C ends)")
     listener.listen(bound)
-    output.leave(0)
+    if model.ranks is None:
+        output.leave(0)
+    return 0  # whereupon the coordinator ends all ranks
 
 
 def _aliases(arguments: argparse.Namespace, first: str) -> dict[str, str]:

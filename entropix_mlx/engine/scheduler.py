@@ -24,7 +24,7 @@ some slots take part (`_taking_part`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from ..models.base import LanguageModel
@@ -40,6 +40,12 @@ LONG_PASS = 0.2
 """Seconds of a pass that whoever waits for the first token notices."""
 LONGEST_PASS = 0.8
 """Seconds that a pass may take where there are several answers, which then take turns."""
+LONGEST_CHUNK = 1.4
+"""Seconds that answers wait between two passes for the prompts of others."""
+LONGEST_SILENCE = 3.0
+"""Seconds without a token, as while a fork is compared, after which an answer is urgent, …"""
+SILENT_PASSES = 8
+"""… or the time of so many passes, if that is longer."""
 DECAY = 0.5
 """The weight of the newest duration in a running mean."""
 
@@ -62,10 +68,11 @@ class Scheduler:
         self._steady = steady
         self._waiting: list[Slot] = []
         self._running: list[Slot] = []
-        self._shortest_first = self._only_new = False
+        self._shortest_first = self._only_urgent = False
+        self._silent: list[Slot] = []
+        """Answers for which prompts give way in this turn, and perhaps other answers."""
         self._credit = 0.0
-        """Seconds that passes for first tokens only may take before others must have had as
-        many."""
+        """Seconds that turns for some only may take before others must have had as many."""
         self._rows = 0
         self._pass: Pass | None = None
         self._pass_seconds = _RunningMean()
@@ -85,6 +92,8 @@ class Scheduler:
 
         An answer that fails has its `error` set and leaves; the others are not touched by it.
         """
+        self._silent = self._find_silent()
+        turn = time.perf_counter()
         waited = self._prefill()
         # Where passes take long, none is in flight between two turns: who asks meanwhile would have
         # to wait for it.
@@ -98,9 +107,11 @@ class Scheduler:
         self._pass = queued
         if not pipelined:
             steps += self._read_last()
-        seconds = waited + time.perf_counter() - began
-        self._credit = min(LONGEST_PASS, self._credit + (-seconds if self._only_new else seconds))
-        if steps and not self._only_new:
+        ended = time.perf_counter()
+        spent = turn - ended if self._only_urgent or self._silent else ended - turn
+        self._credit = min(LONGEST_PASS, self._credit + spent)
+        seconds = waited + ended - began
+        if steps and not self._only_urgent:
             self._pass_seconds.add(seconds)
             self._row_seconds.add(seconds / max(self._rows, 1))
         for slot in [slot for slot in self._running if slot.ended]:
@@ -174,12 +185,17 @@ class Scheduler:
         return len(tokens)
 
     def _chunk(self) -> int:
-        """Return how many tokens of prompts to compute now: fewer where answers wait for it."""
+        """Return how many tokens of prompts to compute now: fewer where answers wait for it, more
+        where more wait for theirs."""
+        if self._silent:
+            return 0
         if self._steady or all(slot.sits_out for slot in self._running):
             return prefill_chunk()
         if not self._token_seconds.value or not self._pass_seconds.value:
             return SMALLEST_CHUNK
-        seconds = self._pass_seconds.value + min(2 * self._pass_seconds.value, 2 * LONG_PASS)
+        waiting = len({slot.prompt for slot in self._waiting if not slot.sits_out})
+        pause = self._pass_seconds.value * (1 + 2 * waiting)
+        seconds = min(pause, self._pass_seconds.value + LONGEST_CHUNK)
         tokens = seconds / self._token_seconds.value
         return int(min(max(tokens, SMALLEST_CHUNK), prefill_chunk()))
 
@@ -212,23 +228,33 @@ class Scheduler:
     def _taking_part(self) -> list[Slot]:
         """Return whose rows are in the next pass.
 
-        Where passes take long, first tokens have some to themselves, for half of the time, and the
-        others have no more rows than fit into `LONGEST_PASS`: who took part comes last in the next.
+        Where passes take long, first tokens and answers that were silent for long have some to
+        themselves, for half of the time. No pass has more rows than fit into `LONGEST_PASS`: those
+        that are silent for longest come first, and who took part comes last in the next.
         """
         ready = [slot for slot in self._running if not slot.sits_out]
         if not self._passes_are_long:
-            self._only_new = False
+            self._only_urgent = False
             return ready
         new = [slot for slot in ready if slot.is_new]
-        self._only_new = bool(new) and self._credit > 0
-        if self._only_new:
-            return new
+        urgent = list(dict.fromkeys([*new, *self._silent]))
+        self._only_urgent = bool(urgent) and self._credit > 0
         most = LONGEST_PASS / self._row_seconds.value
-        widths = list(accumulate(slot.width for slot in ready))
-        part = [slot for slot, width in zip(ready, widths, strict=True) if width <= most]
-        part = part or ready[:1]
+        if self._only_urgent:
+            return _first_rows(urgent, most)
+        part = _first_rows(ready, most)
         self._running.sort(key=part.__contains__)
         return part
+
+    def _find_silent(self) -> list[Slot]:
+        """Return the answers that were silent for long, those first that were so for longest."""
+        if self._steady or self._credit <= 0:
+            return []
+        longest = max(LONGEST_SILENCE, SILENT_PASSES * self._pass_seconds.value)
+        since = time.perf_counter() - longest
+        return sorted(
+            (slot for slot in self._running if slot.is_silent(since)), key=lambda slot: slot.spoke
+        )
 
     @property
     def _passes_are_long(self) -> bool:
@@ -251,6 +277,13 @@ class Scheduler:
         steps = list(self._read())
         self._pass = None
         return steps
+
+
+def _first_rows(slots: Sequence[Slot], most: float) -> list[Slot]:
+    """Return the first of some slots, that have at most so many rows together, or one."""
+    widths = accumulate(slot.width for slot in slots)
+    part = [slot for slot, width in zip(slots, widths, strict=True) if width <= most]
+    return part or list(slots[:1])
 
 
 class _RunningMean:

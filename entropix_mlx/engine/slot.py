@@ -22,6 +22,7 @@ one runs. Each turn of the scheduler calls, in this order:
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -118,11 +119,18 @@ class Slot:
         self._places: dict[int, int] = {}
         self._block: tuple[int, ...] = ()
         self._prefilled = False
+        self.spoke = 0.0
+        """When it had its last step, or its prompt."""
 
     @property
     def is_new(self) -> bool:
         """Whether none of its rows was in a pass yet."""
         return not self._prefilled
+
+    def is_silent(self, since: float) -> bool:
+        """Tell whether whoever asks has waited for a step since before then."""
+        waits = self.client is not None and not self.sits_out and self.undecided is None
+        return waits and self.spoke < since
 
     @property
     def width(self) -> int:
@@ -158,10 +166,13 @@ class Slot:
     def take_steps(self) -> list[Step]:
         steps = list(self._answer.steps)
         self._answer.steps.clear()
+        if steps:
+            self.spoke = time.perf_counter()
         return steps
 
     def start(self) -> None:
         self.text = self.prompt.take()
+        self.spoke = time.perf_counter()
         self._takes_blocks = self.text.takes_blocks(self.resolved.settings.attention_layers)
         if not self._takes_blocks:
             self._speculation = None

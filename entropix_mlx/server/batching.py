@@ -37,9 +37,8 @@ T = TypeVar("T")
 Load = Callable[[], "tuple[LanguageModel, TokenizerWrapper]"]
 
 JOIN_SECONDS = 10.0
-"""How long `stop` waits for the thread, which ends within one pass or chunk of a prompt."""
-STORE_SECONDS = 40.0
-"""How long where it puts texts on a disk."""
+"""How long `stop` waits for the thread: it ends within one pass or chunk of a prompt, and puts
+texts on a disk, the newest first."""
 UNREAD_SECONDS = 0.02
 """After which it is looked again at who reads, while all answers wait for that."""
 
@@ -201,11 +200,11 @@ class Batcher:
         """End all answers; the thread goes on until `stop`."""
         self._end(interrupt=True)
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = JOIN_SECONDS) -> None:
         """End everything and the thread. See `alive`: one that is inside MLX may take longer."""
         self._end(interrupt=True, stop=True)
         if self.alive:
-            self._thread.join(STORE_SECONDS if self._capacity.folder else JOIN_SECONDS)
+            self._thread.join(seconds)
 
     def _end(self, interrupt: bool = False, stop: bool = False) -> None:
         with self._lock:  # whatever was submitted before is ahead of this job in the queue

@@ -47,8 +47,8 @@ class Limits:
     """Of an inline profile, or of `set`, as JSON."""
     branch_width: int = 16
     branch_depth: int = 256
-    shutdown_seconds: float = 10.0
-    """Granted to running answers after a signal to stop."""
+    shutdown_seconds: float = 8.5
+    """From a signal to stop to the end of the process."""
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import resource
 import signal
 import socket
 import sys
+import time
 from types import FrameType
 from typing import Any
 
@@ -48,8 +50,13 @@ SWITCH_SECONDS = 0.001
 """After which Python lets another thread run: the model's and the event loop's wait for that."""
 LOOK_SECONDS = 0.05
 """The interval at which a server that stops looks whether answers still run."""
-CLOSING_SECONDS = 2.0
+ANSWERS_SHARE = 0.6
+"""Of the time until the end: in it running answers may finish, in the rest what they computed goes
+to the disk, if it is to."""
+CLOSING_SECONDS = 1.0
 """Granted to send the last chunks after the running answers were ended."""
+LEAST_SECONDS = 1.0
+"""Granted to the model's thread, which may be inside a pass."""
 
 
 class Listener(uvicorn.Server):
@@ -57,7 +64,9 @@ class Listener(uvicorn.Server):
 
     def __init__(self, app: Guard, server: Server) -> None:
         self._server = server
-        seconds = server.models.limits.shutdown_seconds
+        self._until = math.inf
+        """When the process must have ended."""
+        self._seconds = server.models.limits.shutdown_seconds
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -67,7 +76,7 @@ class Listener(uvicorn.Server):
             http=HttpConnection,
             ws="none",
             lifespan="off",
-            timeout_graceful_shutdown=int(seconds + 2 * CLOSING_SECONDS) + 1,
+            timeout_graceful_shutdown=int(self._seconds),
             h11_max_incomplete_event_size=2**16,
             backlog=BACKLOG,
         )
@@ -79,12 +88,14 @@ class Listener(uvicorn.Server):
         try:
             self.run(sockets=[bound])
         finally:
-            self._server.batcher.stop()
+            left = min(self._until - time.monotonic(), self._seconds)
+            self._server.batcher.stop(max(left, LEAST_SECONDS))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop at a signal; at a second one, do not wait for running answers."""
         self.force_exit = self.should_exit
         self.should_exit = True
+        self._until = time.monotonic() + (0 if self.force_exit else self._seconds)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait for running answers, and end those that take too long; who comes now is told."""
@@ -101,7 +112,7 @@ class Listener(uvicorn.Server):
 
     async def _end_late(self) -> None:
         """End after a while all that still runs, so that every stream gets its last chunk."""
-        await asyncio.sleep(self._server.models.limits.shutdown_seconds)
+        await asyncio.sleep(ANSWERS_SHARE * self._seconds)
         self._server.batcher.interrupt()
         await asyncio.sleep(CLOSING_SECONDS)
         await self._hang_up()

@@ -126,6 +126,24 @@ FINE = {
     "checks": each("    assert add({n}, {n}) == {n}"),
     "JSON": each('{{"id": {n}, "name": "{new}", "ok": true}},'),
     "dialogue": each("Ann: {new}?\nBen: {new}."),
+    "placeholders": each('{{"id": {n}, "title": "{same} {n}", "text": "{same}"}},'),
+    "bottles": each(
+        "{n} bottles on the wall, {n} bottles, {same}.\nTake one, {same}, {n} bottles.\n"
+    ),
+    "log": each("12:00:{n} INFO server started, {same} on port {n} {same}"),
+    "results": each("In {n} the {same} had {n} per cent."),
+    "turtle": lambda chance: (
+        "```\n" + "turtle.forward(100)\nturtle.left(45)\n" * chance.randint(2, 12) + "```"
+    ),
+    "unit tests": lambda chance: (
+        "```\n" + each("def test_user_{n}():\n    user = User({n})\n    assert user.ok\n\n")(chance)
+    ),
+    "settings": lambda chance: (
+        "```\n[" + ", ".join(['"black", "white"'] * chance.randint(2, 12)) + "]\n```"
+    ),
+    "page": lambda chance: (
+        "```\n" + '<div class="card">\n<h3>Title</h3>\n<p>Text</p>\n</div>\n\n' * 6 + "```"
+    ),
     "laughter": lambda chance: "ha " * chance.randint(3, 40) + "on and " * chance.randint(2, 15),
     "rule": lambda chance: chance.choice("=-*_~.") * chance.randint(20, 200) + line(chance),
 }
@@ -156,6 +174,21 @@ def test_a_sentence_that_is_every_item_of_a_list_is_a_loop():
     found = loop_at("".join(items))
     assert found is not None
     assert found < len(TOKEN.findall(items[0])) + 100
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        "In {} the ships of the harbour count no stones and the keeper will open every door. ",
+        "```\ndef carry(stone):\n    return carry(stone)\n\n",
+        "```\nturn = light.open.over.light.open.over.",
+    ],
+)
+def test_a_sentence_with_another_number_and_code_that_is_no_row_are_loops(repeated):
+    begin, fence, line = repeated.rpartition("```\n")
+    found = loop_at(begin + fence + "".join(line.format(n) for n in range(100, 160)))
+    assert found is not None
+    assert found <= 2 * len(TOKEN.findall(line)) + 2 * REPEATED
 
 
 def test_signs_and_code_may_be_repeated_longer_but_not_for_ever():

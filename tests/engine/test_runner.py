@@ -1,7 +1,9 @@
 """The runner on a tiny model: who is admitted, what prompts share, who leaves."""
 
+import itertools
 from dataclasses import replace
 from threading import Event
+from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
@@ -86,25 +88,66 @@ def test_an_answer_may_join_and_leave_while_others_run(make, tiny_model, tokeniz
     assert all(slot.ended and slot.error is None for slot in slots)
 
 
+@pytest.mark.parametrize("silence", [0, 1e9], ids=["silent", "not silent"])
 @pytest.mark.parametrize("at_once", [1e-9, 1e-2, 1e9], ids=["one", "some", "all"])
 def test_answers_take_turns_where_passes_take_long(
-    make, monkeypatch, tiny_model, tokenizer, at_once
+    make, monkeypatch, tiny_model, tokenizer, at_once, silence
 ):
     """Their tokens are the same, and a first token has a pass of its own."""
     monkeypatch.setattr("entropix_mlx.engine.scheduler.LONG_PASS", 0.0)
     monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_PASS", at_once)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_SILENCE", silence)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.SILENT_PASSES", 0)
     ends = 5, 12, 19
     runner = make(batch=4)
     slots = [runner.add(PROMPT[:n], runner.resolve(SETTINGS), client="a") for n in ends]
     with runner:
         found = run_for(runner, 10)
         new = runner.add(PROMPT, runner.resolve(PLAIN), client="b")
-        during = run_for(runner, 2)
+        during = run_for(runner, 2 if silence else 8)
         assert new in during
         found = join(join(found, during), finish(runner))
     assert found[new] == tokens_alone(tiny_model, tokenizer, PROMPT)
     for slot, end in zip(slots, ends, strict=True):
         assert found[slot] == tokens_alone(tiny_model, tokenizer, PROMPT[:end], SETTINGS)
+
+
+def test_prompts_give_way_to_an_answer_that_was_silent_for_long(make, monkeypatch):
+    """And it to them, for half of the time."""
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_SILENCE", 0)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.SILENT_PASSES", 0)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_PASS", 1e-3)
+    runner, chunks, turns = make(batch=2), prefilled(monkeypatch), []
+    silent = runner.add(PROMPT, runner.resolve(replace(PLAIN, max_tokens=200)), client="a")
+    with runner:
+        runner.advance()
+        waiting, found = runner.add([65] * 150, runner.resolve(PLAIN), client="b"), {}
+        while waiting not in found:
+            before = len(chunks)
+            found = run_for(runner, 1)
+            turns.append(len(chunks) - before)
+        assert not silent.ended
+    assert {*turns} == {0, 1}
+
+
+def test_the_more_prompts_wait_the_more_is_computed_of_them(make, monkeypatch):
+    now = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: next(now) / 1000)  # whatever is done takes as long
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.time", clock)
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.prefill_chunk", lambda: 10**6)
+    chunks, sizes = prefilled(monkeypatch), []
+    for waiting in (1, 4):
+        runner = make(batch=8)
+        runner.add(PROMPT, runner.resolve(LONG))
+        with runner:
+            run_for(runner, 4)
+            before = sum(map(len, chunks))
+            for number in range(waiting):
+                runner.add([number] * 200, runner.resolve(PLAIN))
+            runner.advance()
+            sizes.append(sum(map(len, chunks)) - before)
+    few, many = sizes
+    assert 0 < 2 * few < many
 
 
 def test_settings_that_decide_alike_share_a_sampler(make):

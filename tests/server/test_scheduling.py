@@ -1,6 +1,7 @@
 """Requests that share the model: caches, cancels, a full queue, faults and the end."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -178,6 +179,17 @@ def test_a_server_that_stops_ends_what_runs(own_client):
     assert len(running.of(Stepped)) == 60
     with pytest.raises(RequestError):
         ask(client, prompted())
+
+
+def test_a_server_does_not_wait_for_ever_for_what_it_still_does(own_client):
+    batcher, goes_on = own_client().server.batcher, threading.Event()
+    writing = batcher.call(goes_on.wait)
+    until(writing.running)
+    batcher.stop(0.01)
+    assert batcher.alive
+    goes_on.set()
+    batcher.stop()
+    assert not batcher.alive
 
 
 def test_an_interrupted_stream_says_so(own_client):

@@ -112,6 +112,37 @@ async def test_chats_are_searched_renamed_and_deleted(make_saved, store):
     assert {card.name for card in store.cards()} == {"cats", "ships"}
 
 
+@pytest.mark.parametrize("width", [120, 160, 200])
+async def test_a_wide_screen_has_the_chats_beside_the_text(width, make_saved, store):
+    for question in ("cats", "dogs"):
+        save(store, question)
+    app = make_saved()
+    async with running(app, (width, 60)) as pilot:
+        await idle(pilot)
+        pane, left, side = (app.query_one(name) for name in ("#chats", "#left", "#side"))
+        assert bool(pane.region.area) == (width >= 160)
+        if width < 160:
+            return
+        await until(pilot, lambda: pane.query_one(OptionList).option_count == 2)
+        assert pane.region.right <= left.region.x < left.region.right <= side.region.x
+        assert left.size.width <= 104
+        assert side.size.width >= 40
+        assert side.region.right == width
+        await ask(pilot, "hi")
+        await until(pilot, lambda: pane.query_one(OptionList).option_count == 3)
+        pane.query_one(Input).focus()
+        await pilot.press(*"dog", "down", "enter")
+        await until(pilot, lambda: turns(app)[0].question == "dogs")
+        assert app.focused is app.composer
+        await pilot.resize_terminal(120, 40)
+        await until(pilot, lambda: not pane.region.area)
+        await ask(pilot, "ho")
+        await pilot.resize_terminal(width, 50)
+        await until(
+            pilot, lambda: any("2 q" in str(o.prompt) for o in pane.query_one(OptionList).options)
+        )
+
+
 async def test_a_chat_that_was_open_in_a_crash_is_offered(make_saved, store, monkeypatch):
     chat = save(store, "lost?")
     with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""Lists of what could have been answered: the answers to a question, and the fields of one."""
+"""Lists to choose from: the answers to a question, the fields of one, its least sure tokens."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from textual.widgets.option_list import Option
 
 from entropix_mlx.chat.conversation import Reply, Turn
 from entropix_mlx.constraints.fields import Field, FieldAlternative
+from entropix_mlx.palette import printable
 from entropix_mlx.profiles.confidence import AnswerMetrics, score_of
+from entropix_mlx.step import Step
 
 from ..drawing import DIM
 from ..styles import graded
 from ..transcript.form import alternatives_line, field_line, shortened
 from .dialogs import Dialog
 
+MOST, BEFORE, BEFORE_CELLS = 20, 6, 24
+"""The least sure tokens that are listed, the tokens before each, and the cells for these."""
 MOST_LISTED = 9
 """Alternatives that a digit takes."""
 
@@ -58,6 +62,38 @@ class AnswerList(Dialog[int]):
         about = Content.styled(f"   {lowest} · {len(reply.steps)} tokens", DIM)
         line = Content.assemble(f"{chosen}{same}{number + 1} ", graded(confidence), " ")
         return Option(line + Content(shortened(reply.text)) + Content("\n") + about)
+
+
+class LeastSure(Dialog[int]):
+    """The least sure tokens of an answer. Returns the index of the one to go to."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        super().__init__()
+        self._steps = steps
+        self._indices = sorted(range(len(steps)), key=lambda index: steps[index].logprob)[:MOST]
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Label(f"Least sure: {len(self._indices)} of {len(self._steps)} tokens")
+            yield OptionList(*map(self._option, self._indices))
+            yield Label("↑ ↓ another token · Enter goes there · Escape closes", classes="hint")
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self._indices[event.option_index])
+
+    def _option(self, index: int) -> Option:
+        step = self._steps[index]
+        around = self._steps[max(0, index - BEFORE) : index]
+        before = visible("".join(other.text for other in around))[-BEFORE_CELLS:]
+        word = Content.styled(visible(step.text) or "∅", "bold underline")
+        where = Content.styled(f"  H {step.entropy:.2f} bits · token {index + 1}", DIM)
+        dim = Content.styled(before, DIM)
+        return Option(Content.assemble(graded(math.exp(step.logprob)), " ", dim, word, where))
+
+
+def visible(text: str) -> str:
+    """Return a text in one line."""
+    return printable(text).replace("\n", "⏎")
 
 
 class TakenAlternative(NamedTuple):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
@@ -25,6 +27,72 @@ if TYPE_CHECKING:
     from entropix_mlx.checkpoints.inventory import LocalModel
 
 NAME_CHARACTERS = 60
+
+
+class ChatPane(Vertical):
+    """The saved chats beside the text, newest first, with a search; Enter or a click opens one.
+
+    Nothing is read before it is shown.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.leave_tokens", "Back", show=False),
+        Binding("down", "move(1)", "Next", show=False),
+        Binding("up", "move(-1)", "Previous", show=False),
+    ]
+    DEFAULT_CSS = """
+    ChatPane { padding: 0 1; }
+    ChatPane Input { border: none; height: 1; padding: 0; background: $surface; }
+    ChatPane OptionList { border: none; padding: 1 0; height: 1fr; background: $background; }
+    """
+
+    @dataclass
+    class Opened(Message):
+        """The user chose a chat."""
+
+        chat: str
+
+    class Shown(Message):
+        """There is room for the pane now."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._cards: list[Card] = []
+        self._listed: list[Card] = []
+        self._current = ""
+
+    def on_show(self) -> None:
+        self.post_message(self.Shown())
+
+    async def read(self, store: Store, current: str) -> None:
+        """Show the chats of a store; only now are there any widgets, for the first frame's sake."""
+        self._current, self._cards = current, await asyncio.to_thread(store.cards)
+        if not self.children:
+            await self.mount(Input(placeholder="search chats"), OptionList())
+        self._show()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._show()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        index = self.query_one(OptionList).highlighted
+        if index is not None:
+            self.post_message(self.Opened(self._listed[index].id))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.post_message(self.Opened(self._listed[event.option_index].id))
+
+    def action_move(self, by: int) -> None:
+        options = self.query_one(OptionList)
+        options.action_cursor_down() if by > 0 else options.action_cursor_up()
+
+    def _show(self) -> None:
+        words = self.query_one(Input).value
+        self._listed = [card for card in self._cards if card.has(words)]
+        show_cards(self.query_one(OptionList), self._listed, self._current)
 
 
 class ChatList(Dialog[str]):
@@ -124,17 +192,21 @@ class ChatList(Dialog[str]):
     def _show(self) -> None:
         words = self.query_one(Input).value
         self._listed = [card for card in self._cards if card.has(words)]
-        options = self.query_one(OptionList)
-        options.clear_options()
-        options.add_options(map(self._option, self._listed))
-        options.highlighted = 0 if self._listed else None
+        show_cards(self.query_one(OptionList), self._listed, self._current)
 
-    def _option(self, card: Card) -> Option:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(card.changed))
-        turns = "1 question" if card.turns == 1 else f"{card.turns} questions"
-        here = " · open now" if card.id == self._current else ""
-        name = Content.styled(printable(card.name), "bold")
-        return Option(name + Content(f"\n  {when} · {turns}{here}"))
+
+def show_cards(options: OptionList, cards: Sequence[Card], current: str) -> None:
+    options.clear_options()
+    options.add_options(_card_option(card, card.id == current) for card in cards)
+    options.highlighted = 0 if cards else None
+
+
+def _card_option(card: Card, is_open: bool) -> Option:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(card.changed))
+    turns = "1 question" if card.turns == 1 else f"{card.turns} questions"
+    here = " · open now" if is_open else ""
+    name = Content.styled(printable(card.name), "bold")
+    return Option(name + Content(f"\n  {when} · {turns}{here}"))
 
 
 class ModelPicker(Dialog[str]):

@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
+from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
@@ -230,6 +231,10 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             tooltip="Colours: of the strategy, of the surprise, or none",
         ),
         Binding(
+            "ctrl+u", "app.unsure", "List least sure", id="transcript.unsure",
+            tooltip="Least sure: the tokens with the lowest probability; Enter goes there",
+        ),
+        Binding(
             "t", "reasoning", "Unfold reasoning", id="transcript.reasoning",
             tooltip="Reasoning: unfold the reasoning of a model",
         ),
@@ -257,13 +262,16 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
     class ColouringChanged(Message):
         """The colours of tokens show something else."""
 
+    colouring: reactive[Colouring] = reactive(Colouring.STRATEGY, init=False)
+    """What the user wants colours to show."""
+    focus_mode: reactive[bool] = reactive(False, init=False)
+    """No colours, but H as an underline."""
     _left_end = False  # the user has scrolled up
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._turns: list[TurnView] = []
         self._marks = False
-        self.colouring = Colouring.STRATEGY
         self._markdown = False
         self.cursor: int | None = None
         self._turn: int | None = None  # that of the cursor
@@ -320,7 +328,8 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             self.point(None)
         for view in self._turns[common:]:
             await view.remove()
-        new = [TurnView(turn, self._marks, self.colouring) for turn in conversation.turns[common:]]
+        looks = self._marks, self.shown_colouring
+        new = [TurnView(turn, *looks) for turn in conversation.turns[common:]]
         self._turns = self._turns[:common] + new
         await self.mount_all(new)
         if new and self.show_vertical_scrollbar:  # wherever the user had scrolled to
@@ -464,11 +473,22 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         for turn in self._turns:
             turn.answer.show_marks(self._marks)
 
+    @property
+    def shown_colouring(self) -> Colouring:
+        return Colouring.UNDERLINE if self.focus_mode else self.colouring
+
     def action_colours(self) -> None:
-        self.colouring = self.colouring.following
+        if self.focus_mode:
+            self.notify("the focus mode shows no colours: Ctrl+B leaves it")
+        else:
+            self.colouring = self.colouring.following
+
+    def watch_colouring(self) -> None:
         for turn in self._turns:
-            turn.answer.show_colouring(self.colouring)
+            turn.answer.show_colouring(self.shown_colouring)
         self.post_message(self.ColouringChanged())
+
+    watch_focus_mode = watch_colouring
 
     def action_reasoning(self) -> None:
         """Unfold the reasoning of all answers, or fold it where some is unfolded."""
