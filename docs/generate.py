@@ -327,8 +327,10 @@ def keys() -> str:
 
 
 def _key(binding: Any) -> str:
-    shown = binding.key_display or format_key(binding.key.partition(",")[0])
-    parts = shown.split()[0].split("+") if len(shown) > 1 else [shown]
+    pair = " " in (binding.key_display or "")  # one text for two bindings
+    key = format_key(binding.key.partition(",")[0])
+    shown = key if pair else binding.key_display or key
+    parts = shown.split("+") if len(shown) > 1 else [shown]
     modified = len(parts) > 1
     name = "+".join(part.capitalize() if modified or len(part) > 1 else part for part in parts)
     return f"`{binding.id}` {name}"
