@@ -192,7 +192,9 @@ class ChatSession(ABC):
         Raises:
             SessionError: there is no such turn or step, or no model of this process.
         """
-        raise SessionError("only a local model says what was drawn from: leave --server out")
+        raise SessionError(
+            "only a local model shows what a token was drawn from: leave --server out"
+        )
 
     def attention(self, step_index: int, turn: int | None = None) -> AttentionMap:
         """Return what a step of an answer looked at, as `api.attention.attention_map` does.
@@ -214,7 +216,7 @@ class ChatSession(ABC):
             SessionError: there is no such turn, step or token, or no model of this process.
             ContextLengthError: the answer up to that step does not fit into the context.
         """
-        raise SessionError("only a model of this process looks ahead: leave --server out")
+        raise SessionError("only a local model can look ahead: leave --server out")
 
     def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
         """Add a question, in the place of a turn as for `send`, and an answer of this model to

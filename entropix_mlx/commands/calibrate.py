@@ -66,7 +66,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="prompts, one a line (default: a varied set)",
     )
-    add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
+    add(
+        "--tokens", type=options.positive, default=32, help="most tokens of an answer (default: 32)"
+    )
     add("--seed", type=int, default=0, help="the same seed gives the same profile (default: 0)")
     place = "where to write the profile (default: where --profile auto finds it)"
     add("--output", "-o", type=options.file, metavar="FILE", help=place)
@@ -78,30 +80,32 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def _add_tasks(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(
-        "unsure answers", "set the score below which an answer is called unsure, or more are drawn,"
-        " and nothing else; the profile is otherwise the one that --profile auto finds"
+        "unsure answers", "change one threshold of the profile that --profile auto finds: the"
+        " score below which an answer is called unsure (--abstain), or more are drawn (--answers)"
     ).add_argument  # fmt: skip
-    add("--abstain", metavar="TASK", help="a task of entropix eval, one half of which is answered")
-    gate = "a task likewise: set below which score of the first answer --answers auto draws more"
+    add("--abstain", metavar="TASK", help="set it on one half of this task of entropix eval")
+    gate = "likewise: the score below which --answers auto draws more"
     add("--answers", metavar="TASK", help=gate)
     opened = f"--answers: the share of questions that get more answers (default {SHARE})"
     add("--share", type=float, help=opened)
     price = "--answers: the most forward tokens, as a multiple of those of single answers"
     add("--price", type=float, help=price)
-    share = f"the share of wrong answers among the others (default {RISK})"
+    share = f"the largest share of wrong answers among the sure ones (default {RISK})"
     add("--risk", type=float, help=share)
-    level = "keep to the risk with this probability, such as 0.9 (default: on average)"
+    level = "meet the risk with this probability, such as 0.9 (default: on average)"
     add("--level", type=float, help=level)
-    add("--score", choices=tuple(SCORES), help="default: the one that separates best")
+    add(
+        "--score", choices=tuple(SCORES), help="score to use (default: the one that separates best)"
+    )
     limit = f"questions of each half (default {LIMIT}, or as many as there are)"
     add("--limit", type=options.questions, metavar="N", help=limit)
-    add("--sampler", default="greedy", help="that answers (default: greedy)")
+    add("--sampler", default="greedy", help="sampler of the answers (default: greedy)")
     add("--form", choices=FORMS, default=PLAIN, help="as for entropix eval (default: plain)")
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(
-        "fields", "set the confidence from which on entropix extract takes a field without a look"
+        "fields", "set the confidence below which entropix extract calls a field unsure"
     ).add_argument
     labelled = "rows with text and the right fields, in JSON Lines; needs --schema and --output"
     add("--fields", type=options.file, metavar="FILE", help=labelled)

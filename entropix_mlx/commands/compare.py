@@ -35,11 +35,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         required=True,
         dest="samplers",
         metavar="NAME",
-        help=f"a sampler to compare ({options.samplers()}); say it once for each",
+        help=f"a sampler to compare ({options.samplers()}); may be repeated",
     )
     seeds = "answers of each sampler (default 5)"
     add("--seeds", type=options.questions, default=5, metavar="N", help=seeds)
-    first = "of the first answer; the others count on (default 0)"
+    first = "seed of the first answer; the others follow it (default 0)"
     add("--seed", type=int, default=0, help=first)
     options.add_generation(parser)
     most = "list the N most probable tokens of each step (with --trace)"

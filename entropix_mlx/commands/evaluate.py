@@ -108,7 +108,7 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
         help=f"{options.samplers()}; with a profile of its own, as in entropix:reference; may be"
         f" repeated (default, without --arm: {' and '.join(DEFAULT_ARMS)})",
     )
-    add("--profile", default=AUTO, help="of samplers that name none (default: auto)")
+    add("--profile", default=AUTO, help="profile of samplers that name none (default: auto)")
     several = "base temperature; may be repeated, and each is compared"
     add("--temp", action="append", type=float, help=several)
     length = f"of an answer (default: {MAX_TOKENS})"

@@ -29,7 +29,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--of", metavar="MODEL", help="the model's name (default: show the promises of all)")
     add("--kind", default=ANSWERS, help=f"of answers, a name of your own (default: {ANSWERS})")
     add("--risk", type=float, help="promise that at most this share of what is given is wrong")
-    add("--score", choices=tuple(SCORES), help="go by another score; marks begin anew")
+    add("--score", choices=tuple(SCORES), help="use another score; marks begin anew")
     marked = "marks: answers of entropix eval --output, or lines with right and score"
     add("--jsonl", type=options.file, metavar="FILE", help=marked)
     add("--export", type=options.file, metavar="FILE", help="write all promises, with their marks")

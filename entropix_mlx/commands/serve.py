@@ -45,7 +45,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--profile", default=AUTO, help="thresholds: a name, a TOML file, or auto (default)")
     what = f"{options.samplers()} (default: {options.DEFAULT_SAMPLER})"
     add("--sampler", default=options.DEFAULT_SAMPLER, help=what)
-    most = "for requests that set no limit (default: %(default)s)"
+    most = "tokens of an answer, if the request sets no limit (default: %(default)s)"
     add("--max-tokens", type=options.positive, default=MAX_TOKENS, help=most)
     options.add_loops(parser, default="stop")
     options.add_thinking_budget(parser)
@@ -59,7 +59,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "folder for cached prompts that leave memory, also when the server ends; it holds texts"
     )
     add("--cache-folder", type=options.file, metavar="FOLDER", help=folder)
-    disk = "what they may take there (default: 10G)"
+    disk = "most disk space for them (default: 10G)"
     add("--cache-disk", type=_size, default=CACHE_DISK, metavar="SIZE", help=disk)
     add("--api-key", help=f"key that requests must send (or set {KEY_VARIABLE})")
     add("--api-key-file", type=options.file, metavar="FILE", help="a file that holds the key")
@@ -74,7 +74,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         " repeated",
     )
     add("--monitor", action="store_true", help="show the answers to other clients on the page")
-    lines = "text, or json: a line of JSON for each request and whatever else is said on stderr"
+    lines = "format of the log on stderr; json: an object a line, one for each request"
     add("--log", choices=(server_log.TEXT, server_log.JSON), default=server_log.TEXT, help=lines)
     options.add_verbose(parser)
 

@@ -136,7 +136,7 @@ class Compiler:
 
 def _answer_rule(constraint: Constraint, field: str | None, form: CallFormat) -> str:
     if not constraint.is_json or not form.start:  # calls could not be told from other JSON
-        raise RequestError(f"{field} and tools cannot both hold: leave one out", field)
+        raise RequestError(f"{field} and tools cannot be combined: leave one out", field)
     return json_rule(constraint.value)
 
 

@@ -74,7 +74,7 @@ class Access:
             message = "this server answers to localhost and 127.0.0.1 only"
             raise RequestError(message, status=403, code="forbidden_host")
         if "origin" in headers and self.reader(headers) is None:
-            message = "pages of this origin may not ask: start the server with --allow-origin"
+            message = "pages of this origin are not allowed: start the server with --allow-origin"
             raise RequestError(message, status=403, code="forbidden_origin")
 
     def reader(self, headers: Mapping[str, str]) -> str | None:

@@ -100,7 +100,7 @@ class GemmaArguments:
     def _check(self, schema: Mapping[str, Any], known: set[str]) -> None:
         for name in schema:
             if name not in _NOTES | known:
-                raise ConstraintError(f"calls of this model cannot be held to {brief(name)}")
+                raise ConstraintError(f"calls of this model cannot be constrained by {brief(name)}")
 
 
 Parse = Callable[[str, Any], Any]

@@ -217,7 +217,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError("brackets are nested too deeply") from error
     if not isinstance(content, dict) or "record" not in content:
-        raise ValueError("it is no object with the key record")
+        raise ValueError("it must be an object with the key record")
     return content
 
 

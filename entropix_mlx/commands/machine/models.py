@@ -17,7 +17,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="list models in these folders, too",
     )
-    what = "download a model, and list none: demo, or a hub id as owner/name"
+    what = "download a model instead of listing: demo, or a hub id (owner/name)"
     parser.add_argument("--download", type=options.nonempty, metavar="NAME", help=what)
 
 

@@ -224,11 +224,13 @@ def check_command(arguments: argparse.Namespace) -> None:
     if subcommand == "chat" and not arguments.plain:
         raise GroupError("mlx.launch gives the terminal UI no terminal: add --plain")
     if getattr(arguments, "draft_model", None):
-        raise GroupError("a draft model guesses on one machine only: leave --draft-model out")
+        raise GroupError("a draft model works on one machine only: leave --draft-model out")
     if getattr(arguments, "notes", None):
-        raise GroupError("notes are looked up on one machine only: leave --notes out")
+        raise GroupError("notes work on one machine only: leave --notes out")
     if getattr(arguments, "models", None) or getattr(arguments, "cache_folder", None):
-        raise GroupError("several machines serve one model: leave --models and --cache-folder out")
+        raise GroupError(
+            "several machines can serve only one model: leave --models and --cache-folder out"
+        )
     if getattr(arguments, "prompt", None) == "-":
         raise GroupError(
             "mlx.launch never ends the input that it passes on: give --prompt a text, or --prompts"

@@ -185,7 +185,7 @@ def samplers() -> str:
 
 
 def add_number_of_answer(parser: argparse.ArgumentParser) -> None:
-    which = "of several answers in responses or a folder of them, the one to show (default: 1)"
+    which = "which answer to show, if there are several (default: 1)"
     parser.add_argument("--answer", type=positive, default=1, metavar="N", help=which)
 
 
@@ -217,14 +217,14 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="""variables for the chat template, as in '{"enable_thinking": false}'""",
     )
     add("--kv-bits", type=int, metavar="N", help="quantize the KV cache to N bits")
-    size = "in groups of N values (default: 64)"
+    size = "values in a group that is quantized together (default: 64)"
     add("--kv-group-size", type=int, default=64, metavar="N", help=size)
-    start = "once it holds N tokens (default: 5000)"
+    start = "quantize the KV cache once it holds N tokens (default: 5000)"
     add("--quantized-kv-start", type=int, default=5000, metavar="N", help=start)
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
-    what = "where no model is named and none is here, download the demo model without asking"
+    what = "if there is no model, download the demo model without asking"
     parser.add_argument("--yes", action="store_true", help=what)
 
 
@@ -319,7 +319,7 @@ def add_loops(parser: argparse.ArgumentParser, default: str = Settings.loops) ->
 
 
 def add_thinking_budget(parser: argparse.ArgumentParser) -> None:
-    most = "tokens of reasoning, before its end tag is put in (default: no limit)"
+    most = "most tokens of reasoning; then it is ended (default: no limit)"
     parser.add_argument("--thinking-budget", type=count, metavar="N", help=most)
 
 
@@ -358,7 +358,11 @@ def add_answers_file(parser: argparse.ArgumentParser, what: str, batch: int | No
     """Add --output, with the help text `what`, --resume, and --batch with its default."""
     add = parser.add_argument
     add("--output", "-o", type=file, metavar="FILE", help=what)
-    add("--resume", action="store_true", help="add the answers that --output still lacks")
+    add(
+        "--resume",
+        action="store_true",
+        help="generate only the answers that --output does not have",
+    )
     most = f"answers at once (default: {BATCH}; fewer if memory is short)"
     add("--batch", type=positive, default=batch, metavar="N", help=most)
 

@@ -91,7 +91,9 @@ def _behind_cache(tokenizer: TokenizerWrapper, prompt: str) -> list[int]:
     text = conversation_text(tokenizer, [{"role": "user", "content": _QUERY}])
     _, found, after = text.partition(_QUERY)
     if not found:
-        raise PromptError("the chat template changes the question, so no cached prompt precedes it")
+        raise PromptError(
+            "the chat template changes the prompt, so it cannot continue a cached one"
+        )
     return list(tokenizer.encode(prompt + after, add_special_tokens=False))
 
 

@@ -34,7 +34,7 @@ def read_constraint(body: Body) -> tuple[Constraint | None, str | None]:
         except RequestError as error:
             raise RequestError(f"{name}: {error}", name, code=error.code) from None
         if constraint is not None and found[0] is not None:
-            raise RequestError(f"{name} and {found[1]} cannot both hold: choose one", name)
+            raise RequestError(f"{name} and {found[1]} cannot be combined: choose one", name)
         found = (constraint, name) if constraint is not None else found
     return found
 

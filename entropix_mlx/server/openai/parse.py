@@ -139,7 +139,7 @@ def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
         request = replace(request, settings=replace(settings, answers=best_of))
     request = _with_common(request, body, served)
     if body.get("suffix"):
-        raise RequestError("suffix is not supported: the models here only go on", "suffix")
+        raise RequestError("suffix is not supported: these models only continue a text", "suffix")
     if request.echo and request.prefix:
         raise RequestError("prefix and echo do not go together: put it into the prompt", "prefix")
     return request
