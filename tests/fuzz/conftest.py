@@ -12,7 +12,7 @@ import pytest
 
 from tests.fuzz import server as program
 
-CASES = float(os.environ.get("FUZZ_TIMES", "0.15"))
+CASES = float(os.environ.get("FUZZ_TIMES", "0.1"))
 """The share of the cases that a test names which `make test` runs; `make fuzz` runs many more."""
 SEED = os.environ.get("FUZZ_SEED", "0")
 MOST_BYTES = 1.5 * 2**30

@@ -17,7 +17,7 @@ def tokens_in_sight(app):
 
 @pytest.mark.parametrize("inside", [False, True], ids=["field", "tokens"])
 async def test_page_keys_scroll_the_text(inside, make_chat):
-    app = make_chat(max_tokens=300)
+    app = make_chat(max_tokens=150)
     async with running(app, (40, 12)) as pilot:
         await ask(pilot, "hi")
         await ask(pilot, "hello")

@@ -67,7 +67,7 @@ async def test_tokens_are_readable_on_the_screen_in_every_theme():
     async with running(app) as pilot:
         for name in THEMES:
             app.theme = name
-            await pilot.pause(0.3)
+            await pilot.pause()
             # The region of the tokens, as the terminal gets it.
             region = app.query_one(TokenBlock).region
             strips = app.screen._compositor.render_strips()
