@@ -33,6 +33,7 @@ from textual.keys import format_key
 
 from entropix_mlx import Profile, cli, step, summary
 from entropix_mlx.answer.selection import SCORES_OF_ANSWERS
+from entropix_mlx.commands.shared.options import samplers as names_of_samplers
 from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles import tree
 from entropix_mlx.profiles.confidence import READ_AGAIN, SCORES
@@ -53,8 +54,6 @@ COLOURS = {
 }
 """Names of the colours of `palette.SWATCHES`."""
 SYMBOLS = {"entropy": "H", "varentropy": "V"}
-LONGEST_CHOICES = 40
-"""An option with longer names to choose from is shown by its own name."""
 FILTERS = ("temperature", "top_p", "top_k", "min_p")
 """The parameters that most samplers take."""
 PLACES = ("app", "chat", "composer", "transcript", "view")
@@ -269,20 +268,25 @@ def scores() -> str:
 
 
 def options() -> str:
-    """Return the subcommands with their purposes, and the options, each once with the names of all
-    that have it; ``--help`` says what they do."""
-    commands: dict[str, list[str]] = defaultdict(list)
+    """Return the options of all subcommands; those of several are listed once, with their names."""
+    commands: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, parser in subcommands().items():
         for action in parser._actions:
             if action.help and action.dest != "help":
-                commands[_spelling(action)].append(name)
+                about = _short(
+                    (action.help % vars(action)).replace(names_of_samplers(), "a sampler")
+                )
+                commands[_spelling(action), about].append(name)
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for spelling, names in commands.items():
-        groups[tuple(names)].append(spelling)
+    for (spelling, about), names in commands.items():
+        groups[tuple(names)].append(f"- {spelling}: {about}")
     ordered = sorted(groups.items(), key=lambda group: -len(group[0]))
-    purposes = [f"- `{name}`: {purpose}" for name, (_, purpose) in cli.COMMANDS.items()]
-    shared = [f"- {', '.join(names)}: {', '.join(of)}" for names, of in ordered]
-    return "\n".join([*purposes, "", *shared])
+    return "\n\n".join(f"**{', '.join(names)}**\n\n" + "\n".join(of) for names, of in ordered)
+
+
+def _short(about: str) -> str:
+    """Return the help of an option without its details, which ``--help`` has."""
+    return about if len(about.split()) < 8 else re.split(r"; | \((?!default)", about)[0]
 
 
 def subcommands() -> dict[str, argparse.ArgumentParser]:
@@ -293,8 +297,7 @@ def subcommands() -> dict[str, argparse.ArgumentParser]:
 
 def _spelling(action: argparse.Action) -> str:
     names = ", ".join(action.option_strings)
-    choices = "|".join(map(str, action.choices or ()))
-    what = choices if 0 < len(choices) < LONGEST_CHOICES else action.metavar
+    what = "|".join(map(str, action.choices)) if action.choices else action.metavar
     what = " ".join(what) if isinstance(what, tuple) else what or action.dest.upper()
     if not names:
         return f"`{what}`"
