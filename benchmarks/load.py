@@ -1,7 +1,7 @@
 """Many streams at once, beside `mlx_lm.server` on the same weights, in turns.
 
     python benchmarks/load.py [--model FOLDER] [--streams 8 16] [--rounds 3]
-        [--mlx-lm "--prompt-concurrency 1 --prefill-step-size 256"] [--ways plain mlx_lm on]
+        [--mlx-lm "--prompt-concurrency 1 --prefill-step-size 256"] [--ways plain on]
 
 Each round asks all servers for the same number of streams, with prompts of 100 to 600 tokens that
 no server has seen, and waits for the end. `on` is this server with interventions, `plain` without
