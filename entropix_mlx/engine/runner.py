@@ -47,7 +47,7 @@ from ..profiles.sections import MODE_TEXT
 from ..settings import ResolvedSettings, Settings, draw_seed
 from ..step import Origin, Step
 from .cached_text import CachedText, Prompt
-from .constrained import constrained_text
+from .constrained import ConstrainedText, constrained_text
 from .prompt_cache import PromptCache
 from .sampler_state import SamplerStates, check_biased, first_state
 from .scheduler import Scheduler
@@ -194,44 +194,14 @@ class Runner:
             UnsupportedModelError: speculation was asked for, and the model cannot take tokens back.
         """
         # 1. What cannot be answered is refused.
-        hooks = hooks or Hooks()
-        settings, sampler, vocab = (
-            resolved.settings,
-            resolved.sampler,
-            self._model.config.vocab_size,
-        )
         base = text.base if text is not None else 0
-        forks = sampler.fork_rule
-        if settings.answers != 1 and forks.mode != MODE_TEXT:  # they are read from the steps
-            most = max(settings.top_logprobs, forks.width)
-            settings = replace(settings, top_logprobs=most)
-            resolved = replace(resolved, settings=settings)
         context_room = self._context_room([*prompt], forced, base)
-        check_biased(sampler, vocab)
-        room = context_room if settings.max_tokens < 0 else min(settings.max_tokens, context_room)
+        check_biased(resolved.sampler, self._model.config.vocab_size)
         # 2. The answer: its rules and its text.
-        before = list(prompt[: len(prompt) - len(answered)])
-        clock, limit = Clock(), len(answered) + room
-        score = sampler.profile.position_score
-        ends_loops = settings.loops == "stop" and settings.constraint is None
-        loops = LoopDetector(self._tokenizer.decode) if ends_loops else None
-        writer = Writer(self._tokenizer, score, limit, settings.stop, clock, before, loops)
-        interventions = self._interventions(resolved, hooks, before)
-        answer = Answer(writer, interventions, context_room=context_room, cancelled=hooks.cancelled)
-        answer.resume(answered)
+        resolved, hooks = _with_alternatives(resolved), hooks or Hooks()
+        before, clock = list(prompt[: len(prompt) - len(answered)]), Clock()
+        answer = self._answer(before, answered, resolved, hooks, clock, context_room)
         # 3. Its place in the batch.
-        states = None
-        if sampler.remembered is not None:
-            state = first_state(sampler, self._tokenizer, vocab, before, answered)
-            states = SamplerStates(sampler.remembered, state)
-        constraint = None
-        if settings.constraint is not None:
-            steps = [step.token for step in answered]
-            own = settings.constraint
-            constraint = constrained_text(
-                own, self._tokenizer, vocab, before, steps, closes=own.is_json
-            )
-        draft = hooks.draft_model
         slot = Slot(
             answer,
             self._prompt(prompt, text, scored, beside),
@@ -241,14 +211,18 @@ class Runner:
             hooks=hooks,
             client=client,
             clock=clock,
-            states=states,
-            speculation=speculation_for(self._model, self._tokenizer, resolved, draft, base),
-            constraint=constraint,
+            states=self._states(before, answered, resolved),
+            speculation=speculation_for(
+                self._model, self._tokenizer, resolved, hooks.draft_model, base
+            ),
+            constraint=self._constraint(before, answered, resolved.settings),
         )
-        if room == 0 and scored is None:
+        if resolved.settings.max_tokens == 0 and scored is None:
             slot.end()
         self._waiting.append(slot)
-        if settings.answers != 1 and not (answered or forced or scored is not None):
+        # 4. Others to the same prompt.
+        single = answered or forced or scored is not None
+        if resolved.settings.answers != 1 and not single:
             several = Several(slot, partial(self._add_beside, slot, text))
             self._several |= dict.fromkeys(several.slots, several)
         return slot
@@ -338,6 +312,57 @@ class Runner:
         self._retire()
 
     # ── Making a slot ───────────────────────────────────────────────────────────────────────────
+
+    def _answer(
+        self,
+        prompt: Sequence[int],
+        answered: Sequence[Step],
+        resolved: ResolvedSettings,
+        hooks: Hooks,
+        clock: Clock,
+        context_room: int,
+    ) -> Answer:
+        settings, decode = resolved.settings, self._tokenizer.decode
+        room = context_room if settings.max_tokens < 0 else min(settings.max_tokens, context_room)
+        ends_loops = settings.loops == "stop" and settings.constraint is None
+        writer = Writer(
+            self._tokenizer,
+            resolved.profile.position_score,
+            len(answered) + room,
+            settings.stop,
+            clock,
+            prompt,
+            LoopDetector(decode) if ends_loops else None,
+        )
+        interventions = self._interventions(resolved, hooks, prompt)
+        answer = Answer(writer, interventions, context_room=context_room, cancelled=hooks.cancelled)
+        answer.resume(answered)
+        return answer
+
+    def _states(
+        self, prompt: Sequence[int], answered: Sequence[Step], resolved: ResolvedSettings
+    ) -> SamplerStates | None:
+        """Return what a sampler with a memory remembers of the text so far."""
+        sampler = resolved.sampler
+        if sampler.remembered is None:
+            return None
+        vocab_size = self._model.config.vocab_size
+        state = first_state(sampler, self._tokenizer, vocab_size, prompt, answered)
+        return SamplerStates(sampler.remembered, state)
+
+    def _constraint(
+        self, prompt: Sequence[int], answered: Sequence[Step], settings: Settings
+    ) -> ConstrainedText | None:
+        if (constraint := settings.constraint) is None:
+            return None
+        return constrained_text(
+            constraint,
+            self._tokenizer,
+            self._model.config.vocab_size,
+            prompt,
+            [step.token for step in answered],
+            closes=constraint.is_json,
+        )
 
     def _add_beside(
         self,
@@ -551,6 +576,15 @@ class Runner:
             return
         if slot.error is None or prompt.shared:  # what its cache holds may be the reason
             self._cache.give(prompt.text)
+
+
+def _with_alternatives(resolved: ResolvedSettings) -> ResolvedSettings:
+    """Return settings with the alternatives of each token that a tree of answers begins with."""
+    settings, forks = resolved.settings, resolved.sampler.fork_rule
+    if settings.answers == 1 or forks.mode == MODE_TEXT:
+        return resolved
+    most = max(settings.top_logprobs, forks.width)
+    return replace(resolved, settings=replace(settings, top_logprobs=most))
 
 
 def check_tokens(tokens: Sequence[int], vocab_size: int) -> None:
