@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import jsonschema
 import mlx.core as mx
@@ -232,5 +233,6 @@ def test_json_that_repeats_itself_is_closed(model, spelling, sampler):
     jsonschema.validate(found, schema)
     assert len(found["name"]) > 50
     assert max(step.strain for step in steps) > 1
-    other = list(stream_generate(model, spelling, PROMPT, own, constraint={"regex": ".*"}))
+    longer = replace(own, constraint={"regex": ".*"}, max_tokens=len(steps) + 20)
+    other = list(stream_generate(model, spelling, PROMPT, longer))
     assert other[-1].finish_reason == "length", "only JSON is closed"

@@ -129,6 +129,7 @@ def test_thinking_text_may_be_a_token_by_number_or_name_or_a_list(run, text, tok
     assert (len(found) == found.count(token)) is (text == token)
 
 
+@pytest.mark.slow
 def test_texts_take_turns_and_none_stands_twice_in_a_conversation(tiny_model, endless):
     texts = ["wait", "hm", "so"]
 

@@ -185,6 +185,7 @@ for n in range(10**6):
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_writes_leaves_nothing_wrong(
     tmp_path, tiny_model, caplog
 ):

@@ -297,7 +297,7 @@ def test_the_answers_to_one_request_do_not_hold_back_another(make):
     assert {*order} == {other, *answers}
 
 
-LONG = replace(PLAIN, max_tokens=50)
+LONG = replace(PLAIN, max_tokens=24)
 
 
 @pytest.mark.parametrize(

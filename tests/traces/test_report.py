@@ -239,6 +239,7 @@ addEventListener("load", () => {
 </script>"""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium")
 def test_a_browser_opens_a_long_report_and_answers_the_pointer(tmp_path):
     answer = long_answer()
