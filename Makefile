@@ -19,7 +19,7 @@
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
 
 VENV := .venv
-CORE := answer chat engine profiles samplers traces unit
+CORE := answer chat engine profiles samplers unit
 BIN := $(VENV)/bin
 # The first interpreter that is new enough; name another with PYTHON=…
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python

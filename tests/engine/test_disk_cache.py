@@ -20,6 +20,8 @@ from entropix_mlx.settings import Settings
 from tests.architectures import make as make_architecture
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 
+pytestmark = pytest.mark.slow
+
 PROMPT = [65 + (n * n) % 50 for n in range(100)]
 GREEDY = Settings(max_tokens=12, sampler="greedy", seed=1)
 
@@ -185,7 +187,6 @@ for n in range(10**6):
 """
 
 
-@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_writes_leaves_nothing_wrong(
     tmp_path, tiny_model, caplog
 ):

@@ -18,6 +18,8 @@ from tests import architectures
 from tests.conftest import make_tiny_model, make_word_tokenizer
 from tests.engine.test_ngram import THINKING, always_branch, same
 
+pytestmark = pytest.mark.slow
+
 PROMPT = list(b"What comes next?")
 
 

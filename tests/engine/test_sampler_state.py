@@ -33,7 +33,7 @@ every_memory = pytest.mark.parametrize(
     "kind",
     [
         pytest.param(
-            kind, id=kind["sampler"], marks=[pytest.mark.slow] * (kind["sampler"] in NOTES)
+            kind, id=kind["sampler"], marks=[pytest.mark.slow] * (kind is not WITH_MEMORY[0])
         )
         for kind in WITH_MEMORY
     ],
