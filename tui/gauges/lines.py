@@ -39,6 +39,7 @@ NOTABLE = (
 )
 """Where several tokens share a cell, its colour is that of the first of these among them."""
 _POINTED = {strategy: colour + Style(reverse=True) for strategy, colour in COLOURS.items()}
+_EMPTY = Style()
 
 
 class Compact(Drawn):
@@ -254,16 +255,12 @@ def draw_columns(
     drawn = [runs(marks)]
     for line in range(lines):
         below = (lines - 1 - line) * 8
-        drawn.append(
-            runs(
-                (
-                    HEIGHTS[
-                        min(8, max(0 if below else 1, round(height / most * lines * 8) - below))
-                    ]
-                    * wide,
-                    _POINTED[strategy] if column == at else COLOURS[strategy],
-                )
-                for column, (height, strategy) in enumerate(columns)
-            )
-        )
-    return drawn
+        cells_of_line = []
+        for column, (height, strategy) in enumerate(columns):
+            level = max(0 if below else 1, round(height / most * lines * 8) - below)
+            colour = COLOURS[strategy] if level > 0 else _EMPTY
+            style = _POINTED[strategy] if column == at else colour
+            cells_of_line.append((HEIGHTS[min(8, level)] * wide, style))
+        drawn.append(runs(cells_of_line))
+    # A line to which only empty cells are added is the same line, which is not drawn again.
+    return [line if at is not None else line.rstrip() for line in drawn]

@@ -69,8 +69,9 @@ class TurnView(Column):
     def show_form(self) -> None:
         """Show the fields of a structured answer that has ended."""
         content = form(self.answer.steps)
-        self._form.update(content)
-        self._form.display = bool(content)
+        if content or self._form.display:  # an update lays the screen out again
+            self._form.update(content)
+            self._form.display = bool(content)
 
     def compose(self) -> ComposeResult:
         yield self._question
