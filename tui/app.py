@@ -205,6 +205,8 @@ class ChatApp(WorkspaceApp):
             self.sub_title = self.workspace.conversation.name
         elif isinstance(message.event, AnswerEnded):
             self.files.autosave.save(self.workspace.conversation)
+            if isinstance(self.screen, TuneScreen):
+                self.screen.show_answer()
         if isinstance(message.event, ConversationChanged | AnswerEnded):
             self.files.fill(self.pane)
 
@@ -316,9 +318,9 @@ class ChatApp(WorkspaceApp):
         if not self.link.settings_known():
             return
         settings = replace(self._settings, profile=self.workspace.profile, changes={})
-        screen = TuneScreen(settings, self._ask, self.workspace.preview)
-        self.workspace.add_class("-tuning")  # nothing of the text is covered
-        self.push_screen(screen, self._use_tuned)
+        screen = TuneScreen(settings, self._ask, self.workspace.preview, self._try_out)
+        self.workspace.begin_tuning()
+        self.push_screen(screen, self._end_tuning)
 
     def action_duel(self) -> None:
         """Let two samplers answer the text in the field, or the last question."""
@@ -521,10 +523,16 @@ class ChatApp(WorkspaceApp):
         defaults = (chosen.defaults or {}).items()
         self.remember(OPTIONS, {name.replace("_", "-"): value for name, value in defaults})
 
-    def _use_tuned(self, tuned: TunedSettings | None) -> None:
-        self.workspace.remove_class("-tuning")
-        if tuned is None:
-            return
+    def _end_tuning(self, tuned: TunedSettings | None) -> None:
+        self.workspace.end_tuning()
+        if tuned is not None:
+            self._use_tuned(tuned)
+
+    def _try_out(self, tuned: TunedSettings) -> None:
+        self._use_tuned(tuned)
+        self.action_regenerate()
+
+    def _use_tuned(self, tuned: TunedSettings) -> None:
         self._settings, self._ask = tuned.settings, tuned.ask
         self.status.sampler = tuned.settings.sampler
         self.workspace.use_profile(Profile.load(tuned.settings.profile))
@@ -535,8 +543,6 @@ class ChatApp(WorkspaceApp):
             configured = self.configured_options
             usual = Profile.load(tuned.profile or self.link.profile)
             self.remember(OPTIONS, default_options(tuned, usual, configured))
-        if tuned.regenerate:
-            self.action_regenerate()
 
     def _run_command(self, line: str) -> bool:
         """Run a line that begins with a slash; return whether it does.

@@ -28,6 +28,7 @@ from .help_text import COLOURINGS, legend
 from .inspector.inspector import Inspector
 from .inspector.why import Why
 from .transcript.answer import AnswerView, Preview
+from .transcript.before import Before
 from .transcript.transcript import Transcript
 
 DRAW_SECONDS = 1 / 5
@@ -124,6 +125,7 @@ class Workspace(Blank, Horizontal):
         self._followed: AnswerView | None = None  # whose measurements are shown
         self._behind = False  # steps were added since the last `draw`
         self._markdown = False
+        self._before: Before | None = None  # while settings are tuned
 
     def compose(self) -> ComposeResult:
         if self._beside is not None:
@@ -224,6 +226,8 @@ class Workspace(Blank, Horizontal):
         self.conversation.turns[-1].answer.steps += steps
         if self.is_attached:
             self.transcript.append(steps)
+            if self._before is not None and self.transcript.last_answer is not None:
+                self._before.compare(self.transcript.last_answer)
             if self._followed is self.transcript.last_answer:  # else the cursor is elsewhere
                 for follower in self._followers:
                     follower.add_steps(steps)
@@ -235,6 +239,22 @@ class Workspace(Blank, Horizontal):
         steps = self._followed.steps if self._followed is not None else []
         for follower in self._followers:
             follower.show_answer(steps, self.profile)
+
+    def begin_tuning(self) -> None:
+        """Show the last answer twice: as it was decided, and as it is previewed or regenerated."""
+        self.add_class("-tuning")  # nothing of the text is covered
+        if self.last_steps:
+            self._before = Before(self.last_steps)
+            self.add_class("-comparing")
+            self.mount(self._before, before="#left")
+
+    def end_tuning(self) -> None:
+        self.remove_class("-tuning", "-comparing")
+        if self._before is not None:
+            self._before.remove()
+            self._before = None
+        if (after := self.transcript.last_answer) is not None:  # it has no mark any more
+            after.point(self.transcript.cursor if after is self.transcript.answer else None)
 
     def preview(self, profile: Profile | None) -> Preview:
         """Colour the last answer's tokens by a profile, None for the one that decided."""

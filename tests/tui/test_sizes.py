@@ -40,7 +40,7 @@ async def test_a_chat_outlives_any_resizing(make_chat):
 async def test_a_notice_covers_nothing_of_a_dialog():
     app = make_viewer()
     async with running(app, (80, 24), notifications=True) as pilot:
-        tuning = TuneScreen(Settings(profile=Profile.load()), False, app.workspace.preview)
+        tuning = TuneScreen(Settings(profile=Profile.load()), False, app.workspace.preview, print)
         await pilot.press("f1")
         for screen in (app.screen, tuning):
             if screen is tuning:

@@ -34,7 +34,9 @@ def test_screen(snap_compare, keys, theme, size):
 def test_tuning(snap_compare):
     async def tune(pilot):
         preview = pilot.app.workspace.preview
-        await pilot.app.push_screen(TuneScreen(Settings(profile=Profile.load()), False, preview))
+        await pilot.app.push_screen(
+            TuneScreen(Settings(profile=Profile.load()), False, preview, print)
+        )
         await pilot.press("shift+right", "shift+right")
 
     assert snap_compare(make_viewer(), run_before=tune, terminal_size=(80, 24))

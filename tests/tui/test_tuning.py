@@ -15,6 +15,8 @@ from entropix_mlx.tui.screens.options import OptionsDialog
 from entropix_mlx.tui.screens.tuning.sliders import THRESHOLDS, Headings, Slider
 from entropix_mlx.tui.screens.tuning.tune import TuneScreen
 from entropix_mlx.tui.screens.tuning.tuning_plane import TuningPlane, thresholds_at
+from entropix_mlx.tui.transcript.answer import AnswerView
+from entropix_mlx.tui.transcript.before import Before
 from tests.tui.conftest import (
     answers,
     ask,
@@ -63,10 +65,10 @@ def test_a_threshold_without_a_number_is_off():
 
 @asynccontextmanager
 async def tune(size=(120, 40)):
-    app = make_viewer()
+    app, tried = make_viewer(), []
     async with running(app, size) as pilot:
         settings = Settings(profile=Profile.load())
-        screen = TuneScreen(settings, False, app.workspace.preview)
+        screen = TuneScreen(settings, False, app.workspace.preview, tried.append)
         await app.push_screen(screen)
         await pilot.pause()
         yield pilot, screen
@@ -155,10 +157,62 @@ async def test_a_threshold_recolours_and_then_regenerates(make_chat):
         app.screen.query_one("#ask", Checkbox).value = True
         await pilot.press("ctrl+r")
         await until(pilot, lambda: ready(app) and answers(app) == 2)
+        assert isinstance(app.screen, TuneScreen), "to be compared and changed again"
+        await pilot.press("enter")
         assert turns(app)[0].answer.seed == 43
         assert app.workspace.profile.think.max_insertions == 0
         assert app.workspace.profile.branch.max_branches > 0, "who is asked at forks wants them"
         assert {s.strategy for s in app.workspace.last_steps} == {"sample"}
+
+
+async def test_an_answer_stands_beside_what_other_settings_make_of_it(make_chat):
+    app = make_chat(seed=3)
+    async with running(app) as pilot:
+        await ask(pilot, "hi")
+        decided = [step.strategy for step in app.workspace.last_steps]
+        first, profile = [step.token for step in app.workspace.last_steps], app.workspace.profile
+        await pilot.press("f3")
+        before = app.workspace.query_one(Before)
+        slider_of(app.screen, "resample_min_entropy").focus()
+        await pilot.press(*["shift+right"] * 4)
+        await idle(pilot)
+        sides = before.query_one(AnswerView), app.workspace.transcript.last_answer
+        assert [side.strategies == decided for side in sides] == [True, False]
+        assert sides[0].region.right < sides[1].region.x
+        assert sides[0].region.y == sides[1].region.y
+        app.screen.query_one("#sampler", Select).value = "temperature"
+        app.screen.query_one("#temperature", Input).value = "5"
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: ready(app) and answers(app) == 2)
+        after = app.workspace.transcript.last_answer
+        tokens = [step.token for step in after.steps]
+        place = next(i for i, token in enumerate(tokens) if token != first[i])
+        assert turns(app)[0].answer.seed == 3, "only the settings differ"
+        assert before.query_one(AnswerView).cursor == after.cursor == place
+        await pilot.press("escape")
+        await idle(pilot)
+        assert not app.workspace.query(Before)
+        assert after.cursor is None
+        assert app.workspace.profile == profile
+        assert app.status.sampler == "entropix", "what was tried is not kept"
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24)])
+async def test_where_there_is_room_for_one_a_key_shows_the_answer_before(make_chat, size):
+    app = make_chat()
+    async with running(app, size) as pilot:
+        await ask(pilot, "hi")
+        answer = app.workspace.transcript.last_answer
+        decided = list(answer.strategies)
+        await pilot.press("f3")
+        slider_of(app.screen, "resample_min_entropy").focus()
+        await pilot.press(*["shift+right"] * 4)
+        assert not app.workspace.query_one(Before).display
+        shown = [list(answer.strategies)]
+        for _ in range(2):
+            await pilot.press("b")
+            shown.append(list(answer.strategies))
+        assert [strategies == decided for strategies in shown] == [False, True, False]
 
 
 async def test_settings_wait_for_the_model(make_chat):

@@ -1,5 +1,9 @@
 """The settings: sampler, profile, temperature, thresholds, interventions, seed.
 
+    before            with these thresholds     settings
+    as decided        recoloured at once,       sliders, and the map that can be dragged
+                      or answered again
+
 A threshold that moves recolours the tokens on the screen behind at once, without the model.
 """
 
@@ -30,7 +34,7 @@ from .sliders import THRESHOLDS, Headings, Slider
 from .tuning_plane import TuningPlane
 
 NAME_WIDTH = 12
-KEYS = "Enter use · Ctrl+R regenerate\nCtrl+D save as default · Esc discard"
+KEYS = "Enter use · Ctrl+R regenerate\nb before · Ctrl+D save · Esc discard"
 SET, SECTION = "set", "thresholds"
 """An option of the configuration file, and the section of a profile that it changes."""
 
@@ -43,7 +47,6 @@ class TunedSettings:
     ask: bool
     profile: str | None = None
     """The name or file of another profile, if one was chosen."""
-    regenerate: bool = False
     save: bool = False
     """Whether these are to be defaults."""
 
@@ -53,19 +56,32 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "done", "Use from the next answer on"),
-        Binding("ctrl+r", "done('regenerate')", "Use and regenerate"),
-        Binding("ctrl+d", "done('save')", "Use and save as default", priority=True),
+        Binding("ctrl+r", "try", "Regenerate with these"),
+        Binding("b", "before", "Show the tokens as they were decided"),
+        Binding("ctrl+d", "done(True)", "Use and save as default", priority=True),
         Binding("escape,ctrl+z", "discard", "Change nothing"),
     ]
 
     def __init__(
-        self, settings: Settings, ask: bool, preview: Callable[[Profile | None], Preview]
+        self,
+        settings: Settings,
+        ask: bool,
+        preview: Callable[[Profile | None], Preview],
+        try_out: Callable[[TunedSettings], None],
     ) -> None:
-        """Show settings; `preview` colours the tokens by a profile, None for the original one."""
+        """Show settings.
+
+        Args:
+            preview: colours the tokens by a profile, None for the original one.
+            try_out: uses settings, and answers once more with them.
+        """
         super().__init__()
         self._settings = settings
         self._ask = ask
         self._preview = preview
+        self._try_out = try_out
+        self._tried = False
+        self._shows_before = False
         self._profile = Profile.load(settings.profile)
         self._first = self._named = self._profile.name  # in the field, and loaded
 
@@ -106,10 +122,15 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
     def on_mount(self) -> None:
         """Begin at the first threshold: most users come for these."""
         self.query(Slider).first().focus()
-        self._show(self._preview(None), self._profile)
+        self.show_answer()
         self._say("← → move a threshold, Shift ten steps")
 
+    def show_answer(self) -> None:
+        """Show the last answer's tokens as they were decided."""
+        self._show(self._preview(None), self._changed_profile())
+
     def on_slider_changed(self) -> None:
+        self._shows_before = False
         profile = self._changed_profile()
         preview = self._preview(profile)
         self._show(preview, profile)
@@ -138,10 +159,36 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         if event.input.id == "profile":
             self._show_named_profile()
 
-    def action_done(self, also: str = "") -> None:
-        """Take the settings; `also` "regenerate" the answer, or "save" them as defaults."""
+    def action_done(self, save: bool = False) -> None:
+        if (tuned := self._tuned(save)) is not None:
+            self._preview(None)  # the tokens on screen were decided by the settings before
+            self.dismiss(tuned)
+
+    def action_try(self) -> None:
+        """Answer once more, with the same seed, beside the answer as it was."""
+        if (tuned := self._tuned()) is not None:
+            self._preview(None)
+            self._tried = True
+            self._try_out(tuned)
+            self._say("regenerating: the first token that differs is marked")
+
+    def action_before(self) -> None:
+        """Show the tokens as they were decided; the same key shows them as now again."""
+        self._shows_before = not self._shows_before
+        if self._shows_before:
+            self._preview(None)
+            self._say("before: b shows these thresholds again")
+        else:
+            self.on_slider_changed()
+
+    def action_discard(self) -> None:
+        self._preview(None)
+        self.dismiss(TunedSettings(self._settings, self._ask) if self._tried else None)
+
+    def _tuned(self, save: bool = False) -> TunedSettings | None:
+        """Return what was set, or None and say what is wrong with it."""
         if not self._show_named_profile():
-            return
+            return None
         try:
             settings = replace(
                 self._settings,
@@ -153,16 +200,11 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
             settings.check()
         except (ValueError, EntropixError) as error:
             self._say(str(error))
-            return
-        self._preview(None)  # the tokens on screen were decided by the settings before
+            return None
         ask = self.query_one("#ask", Tick).value
         named = self.query_one("#profile", Input).value.strip()
         profile = None if named in ("", self._first) else named
-        self.dismiss(TunedSettings(settings, ask, profile, also == "regenerate", also == "save"))
-
-    def action_discard(self) -> None:
-        self._preview(None)
-        self.dismiss(None)
+        return TunedSettings(settings, ask, profile, save)
 
     def _show_named_profile(self) -> bool:
         """Load the profile that was typed, if it is another; return False where that fails."""
