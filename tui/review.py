@@ -47,7 +47,7 @@ class ReviewApp(App[None]):
         Binding("e", "edit", "Edit"),
         Binding("u", "undo", "Undo"),
         Binding("escape", "leave", "Back", show=False),
-        Binding("q,ctrl+q", "quit", "Quit"),
+        Binding("q", "quit", "Quit"),  # Ctrl+Q is Textual's, also in a dialog
         *(Binding(str(key), f"candidate({key})", show=False) for key in range(1, 10)),
     ]
 
