@@ -21,7 +21,8 @@ REPEATED = 64
 """Tokens, from the beginning of a loop, after which it ends if that is more than one period."""
 IN_CODE, WITHOUT_WORDS = 3, 8
 """How many times as long such loops may be: pages have six equal cards, and grids a hundred
-zeros. What is repeated of code inside a line, or with a blank line, is neither."""
+zeros. What is repeated of code inside a line, or with a blank line, is neither, and what assigns
+or tests has no reason to come again, unless it assigns from its own value."""
 SENTENCE = 5
 """Words of each item that is repeated in a list, at least: names and blanks may come again."""
 LONG_SENTENCE = 10
@@ -32,6 +33,7 @@ COUNTER = -1
 _LETTER = re.compile(r"[^\W\d_]")
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _FENCE = "```"
+_ASSIGNS = re.compile(r"\b(\w+)\]? ?=(?![=>])(?!.*\b\1\b)|\b(?:elif|else if|case|import) ")
 
 
 class LoopDetector:
@@ -86,7 +88,15 @@ class LoopDetector:
             return math.inf
         blank = "\n\n" in text + text and "<" not in text
         inside = "\n" not in text and "," not in text
-        return 1 if blank or inside else IN_CODE
+        return 1 if blank or inside or _assigns(text) else IN_CODE
+
+
+def _assigns(repeated: str) -> bool:
+    """Return whether some repeated code, which may begin inside a line, assigns or tests."""
+    if "<" in repeated:  # markup has attributes
+        return False
+    begun, end, following = repeated.partition("\n" if "\n" in repeated else ",")
+    return _ASSIGNS.search(following + begun + end) is not None
 
 
 class Repetition:

@@ -144,6 +144,20 @@ FINE = {
     "page": lambda chance: (
         "```\n" + '<div class="card">\n<h3>Title</h3>\n<p>Text</p>\n</div>\n\n' * 6 + "```"
     ),
+    "layers": lambda chance: (
+        "```\n" + "    x = relu(norm(x + dense(x)))\n" * chance.randint(2, 12) + "```"
+    ),
+    "inputs": lambda chance: (
+        "```\n" + '<p><input type="text" name="item"></p>\n' * chance.randint(2, 8) + "```"
+    ),
+    "records in YAML": lambda chance: (
+        "```\n" + "- name: Item\n  price: 10\n  colour: red\n" * chance.randint(2, 8) + "```"
+    ),
+    "chant": lambda chance: f"{line(chance, 3, 6)}! " * chance.randint(2, 7),
+    "tables of products": lambda chance: "\n".join(
+        f"{a} × {b} = {a * b}" for a in range(1, chance.randint(4, 12)) for b in range(1, 11)
+    ),
+    "tries": each("try{n} = attempt({n})  # {same}"),
     "laughter": lambda chance: "ha " * chance.randint(3, 40) + "on and " * chance.randint(2, 15),
     "rule": lambda chance: chance.choice("=-*_~.") * chance.randint(20, 200) + line(chance),
 }
@@ -182,6 +196,9 @@ def test_a_sentence_that_is_every_item_of_a_list_is_a_loop():
         "In {} the ships of the harbour count no stones and the keeper will open every door. ",
         "```\ndef carry(stone):\n    return carry(stone)\n\n",
         "```\nturn = light.open.over.light.open.over.",
+        "```\n        self.force_per_square_inch = 0.0\n",
+        "```\n    elif not check(stone, keeper):\n        stop('a stone')\n",
+        "```\nlamp = Lamp(stone_of_night='red', salt_of_night='red',",
     ],
 )
 def test_a_sentence_with_another_number_and_code_that_is_no_row_are_loops(repeated):
