@@ -157,6 +157,20 @@ FINE = {
     "tables of products": lambda chance: "\n".join(
         f"{a} × {b} = {a * b}" for a in range(1, chance.randint(4, 12)) for b in range(1, 11)
     ),
+    "variations": lambda chance: "\n".join(
+        f'{n}. "Could you {chance.choice(WORDS)} the {chance.choice(WORDS)}, please, and send it to'
+        ' the keeper of the harbour before the winter begins?"'
+        for n in range(1, 7)
+    ),
+    "wheels": lambda chance: "\n\n".join(
+        f"The {a} on the bus {b}, {b}, {b}.\nThe {a} on the bus {b},\nall through the town."
+        for a, b in (chance.choices(WORDS, k=2) for _ in range(8))
+    ),
+    "farm": lambda chance: "\n\n".join(
+        f"The keeper had a farm, on and on, and on that farm there was a {a}, on and on, with a {b}"
+        f" {b} here and a {b} {b} there, here a {b}, there a {b}, everywhere a {b} {b}."
+        for a, b in (chance.choices(WORDS, k=2) for _ in range(8))
+    ),
     "tries": each("try{n} = attempt({n})  # {same}"),
     "laughter": lambda chance: "ha " * chance.randint(3, 40) + "on and " * chance.randint(2, 15),
     "rule": lambda chance: chance.choice("=-*_~.") * chance.randint(20, 200) + line(chance),
