@@ -41,6 +41,7 @@ class ReviewApp(App[None]):
     #about { padding: 0 1; height: auto; }
     #done { padding: 0 1; color: $text-muted; }
     """
+    ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (72, "-beside")]  # noqa: RUF012 - as Textual types it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "accept", "Accept", priority=True),

@@ -118,7 +118,7 @@ PASTES = [
     "word\n" * 10_000,
     "👩‍👩‍👧 🇩🇪 e\u0301 日本語の文章。" * 20,
     "עברית العربية" * 20,
-    "\x1b[31mred\x1b[0m\x1b]0;title\x07\0 half a pair: \ud800",
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07\0 no UTF-8: \ufffd",
     "[bold]x[/] [link=y]",
     "/rename " + "x" * 500,
     "@/dev/null",
