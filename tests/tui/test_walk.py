@@ -199,3 +199,18 @@ async def test_a_random_walk(make, size, make_chat, tmp_path, monkeypatch):
             await act(pilot, kind, given)
         await pilot.press("ctrl+q")
     assert app.return_code == 0
+
+
+async def test_a_dialog_that_another_one_covers_does_not_close_it(make_chat):
+    app = make_chat()
+    async with running(app) as pilot:
+        await pilot.press("ctrl+o")
+        dialog = app.screen
+        await pilot.press("ctrl+p")
+        palette = app.screen
+        for _ in range(2):
+            dialog.dismiss()  # as by a key that it reads late
+            await pilot.pause()
+        assert app.screen is palette
+        await pilot.press("escape", "escape")
+        assert len(app.screen_stack) == 1
