@@ -18,6 +18,8 @@ from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.errors import NoWidget
+from textual.geometry import Region
 from textual.keys import KEY_TO_UNICODE_NAME, REPLACED_KEYS, Keys
 from textual.screen import Screen
 from textual.style import Style
@@ -47,12 +49,19 @@ def palette_commands(
 
 
 class Palette(CommandPalette):
-    """Textual's, which searches, and fails, for a letter typed right behind the Escape that closes
-    it."""
+    """Textual's, which fails where a letter is typed right behind the Escape that closes it, and
+    where a click comes from a screen that was larger."""
 
     def run_worker(self, work: Any, *arguments: Any, **options: Any) -> Worker[Any]:
         """Run a search, whose failure does not end the app."""
         return super().run_worker(work, *arguments, **options | {"exit_on_error": False})
+
+    def get_widget_at(self, x: int, y: int) -> tuple[Widget, Region]:
+        """Return what is clicked on: beside a screen that has shrunk, the background."""
+        try:
+            return super().get_widget_at(x, y)
+        except NoWidget:
+            return self, self.region
 
 
 def _explained(bindings: Iterable[BindingType]) -> Iterator[Binding]:

@@ -11,6 +11,7 @@ from textual import events
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.pilot import OutOfBounds
+from textual.widgets import Input
 
 from entropix_mlx.backends.recorded import RecordedBackend, Recording, demo_recording
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
@@ -214,3 +215,16 @@ async def test_a_dialog_that_another_one_covers_does_not_close_it(make_chat):
         assert app.screen is palette
         await pilot.press("escape", "escape")
         assert len(app.screen_stack) == 1
+
+
+async def test_the_palette_outlives_late_clicks_and_letters(make_chat):
+    app = make_chat()
+    async with running(app, (60, 20)) as pilot:
+        await pilot.press("ctrl+p")
+        where = {"x": 100, "y": 50, "screen_x": 100, "screen_y": 50}
+        none = {"delta_x": 0, "delta_y": 0, "button": 1, "shift": False, "meta": False}
+        app.screen.post_message(events.Click(app.screen, **where, **none, ctrl=False))
+        await pilot.press("ctrl+p", "x")
+        app.screen.query_one(Input).value = "late"
+        await pilot.press("escape")
+    assert app.return_code in (0, None)
