@@ -125,7 +125,7 @@ def write_whole(path: str | Path, text: str | bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    content = text.encode("utf-8") if isinstance(text, str) else text
+    content = text.encode("utf-8", "replace") if isinstance(text, str) else text
     try:
         old = os.stat(path)
     except FileNotFoundError:

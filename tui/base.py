@@ -40,7 +40,7 @@ from entropix_mlx.errors import ConfigurationError
 
 from .composer.composer import Composer
 from .containers import MainScreen
-from .keys import KeyBar, palette_commands, unknown_key
+from .keys import KeyBar, Palette, palette_commands, unknown_key
 from .screens.answers import LeastSure
 from .screens.help import HelpScreen
 from .styles import CHOSEN_COLOURINGS, Colouring, ReadableColours
@@ -286,6 +286,10 @@ class WorkspaceApp(App[None]):
             if "page_" not in str(action):
                 raise
             return False
+
+    def action_command_palette(self) -> None:
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
 
     def pop_screen(self) -> AwaitComplete:
         """Remove the screen on top, unless a screen asks for it that has been removed already.

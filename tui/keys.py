@@ -10,16 +10,21 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.errors import NoWidget
+from textual.geometry import Region
 from textual.keys import KEY_TO_UNICODE_NAME, REPLACED_KEYS, Keys
 from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
+from textual.worker import Worker
 
 MODIFIERS = {"ctrl", "alt", "shift", "super", "meta", "hyper"}
 KEY = Style(bold=True)
@@ -41,6 +46,22 @@ def palette_commands(
         if explanation:
             action = partial(app.run_action, binding.action, node)
             yield SystemCommand(title, explanation, action)
+
+
+class Palette(CommandPalette):
+    """Textual's, which fails where a letter is typed right behind the Escape that closes it, and
+    where a click comes from a screen that was larger."""
+
+    def run_worker(self, work: Any, *arguments: Any, **options: Any) -> Worker[Any]:
+        """Run a search, whose failure does not end the app."""
+        return super().run_worker(work, *arguments, **options | {"exit_on_error": False})
+
+    def get_widget_at(self, x: int, y: int) -> tuple[Widget, Region]:
+        """Return what is clicked on: beside a screen that has shrunk, the background."""
+        try:
+            return super().get_widget_at(x, y)
+        except NoWidget:
+            return self, self.region
 
 
 def _explained(bindings: Iterable[BindingType]) -> Iterator[Binding]:

@@ -41,13 +41,14 @@ class ReviewApp(App[None]):
     #about { padding: 0 1; height: auto; }
     #done { padding: 0 1; color: $text-muted; }
     """
+    ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (72, "-beside")]  # noqa: RUF012 - as Textual types it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "accept", "Accept", priority=True),
         Binding("e", "edit", "Edit"),
         Binding("u", "undo", "Undo"),
         Binding("escape", "leave", "Back", show=False),
-        Binding("q,ctrl+q", "quit", "Quit"),
+        Binding("q", "quit", "Quit"),  # Ctrl+Q is Textual's, also in a dialog
         *(Binding(str(key), f"candidate({key})", show=False) for key in range(1, 10)),
     ]
 

@@ -21,17 +21,25 @@ REPEATED = 64
 """Tokens, from the beginning of a loop, after which it ends if that is more than one period."""
 IN_CODE, WITHOUT_WORDS = 3, 8
 """How many times as long such loops may be: pages have six equal cards, and grids a hundred
-zeros. What is repeated of code inside a line, or with a blank line, is neither."""
+zeros. What is repeated of code inside a line, or with a blank line, is neither, and what assigns
+or tests has no reason to come again, unless it assigns from its own value."""
 SENTENCE = 5
 """Words of each item that is repeated in a list, at least: names and blanks may come again."""
 LONG_SENTENCE = 10
 """Words for each number elsewhere in what is repeated, at least: tables and series have fewer."""
+NEW = 3
+"""Tokens that were said shortly before for which one makes up that was not."""
 COUNTER = -1
 """Stands for a number, in place of its tokens."""
 
 _LETTER = re.compile(r"[^\W\d_]")
 _WORD = re.compile(r"[^\W\d_]{3,}")
+_BREAK = re.compile(r"\d+|\n+")
+"""What verses, tables and forms have more of than prose."""
 _FENCE = "```"
+_ASSIGNS = re.compile(
+    r"(?<![\w.])([\w.]+)\]? ?=(?![=>])(?!.*(?<![\w.])\1\b)|\b(?:elif|else if|case|import) "
+)
 
 
 class LoopDetector:
@@ -61,7 +69,18 @@ class LoopDetector:
             self._ends(self._plain, 0)
             or self._ends(self._items, SENTENCE)
             or self._ends(self._numbers, LONG_SENTENCE)
+            or self._says_little_else()
         )
+
+    def _says_little_else(self) -> bool:
+        """Return whether prose repeats itself with a word changed or a line break here and
+        there."""
+        if self._plain.familiar < REPEATED:
+            return False
+        self._plain.familiar = 0
+        text = self._decode(self._tokens[-REPEATED:])
+        least = max(REPEATED // 3, LONG_SENTENCE * len(_BREAK.findall(text)))
+        return len(_WORD.findall(text)) >= least and self._is_prose
 
     def _ends(self, repetition: Repetition, words: int) -> bool:
         if repetition.repeated < repetition.enough:
@@ -70,6 +89,10 @@ class LoopDetector:
             repetition.enough *= self._patience(repetition, words)
             repetition.judged = True
         return repetition.repeated >= repetition.enough
+
+    @property
+    def _is_prose(self) -> bool:
+        return self._decode(self._tokens).count(_FENCE) % 2 == 0
 
     def _patience(self, repetition: Repetition, least: int) -> float:
         """Return how many times as long a repetition may be, with so many words a number."""
@@ -80,13 +103,21 @@ class LoopDetector:
             return math.inf
         if not words:
             return WITHOUT_WORDS
-        if self._decode(self._tokens).count(_FENCE) % 2 == 0:
+        if self._is_prose:
             return 1
         if numbers and least == LONG_SENTENCE:
             return math.inf
         blank = "\n\n" in text + text and "<" not in text
         inside = "\n" not in text and "," not in text
-        return 1 if blank or inside else IN_CODE
+        return 1 if blank or inside or _assigns(text) else IN_CODE
+
+
+def _assigns(repeated: str) -> bool:
+    """Return whether some repeated code, which may begin inside a line, assigns or tests."""
+    if "<" in repeated:  # markup has attributes
+        return False
+    begun, end, following = repeated.partition("\n" if "\n" in repeated else ",")
+    return _ASSIGNS.search(following + begun + end) is not None
 
 
 class Repetition:
@@ -100,6 +131,8 @@ class Repetition:
         """How many of them make a loop."""
         self.judged = False
         """Whether that takes into account what is repeated."""
+        self.familiar = 0
+        """How many of the last tokens end a run that was said shortly before, at any distance."""
         self._last: dict[tuple[int, ...], int] = {}
         """Where each run ended last."""
 
@@ -114,6 +147,8 @@ class Repetition:
         symbols, end = self.symbols, len(self.symbols)
         symbols.append(symbol)
         run = tuple(symbols[-RUN:])
+        known = end - self._last.get(run, -REPEATED) <= REPEATED
+        self.familiar = self.familiar + 1 if known else max(0, self.familiar - NEW)
         if self.period and symbols[end - self.period] == symbol:
             self.repeated += 1
         else:

@@ -144,6 +144,34 @@ FINE = {
     "page": lambda chance: (
         "```\n" + '<div class="card">\n<h3>Title</h3>\n<p>Text</p>\n</div>\n\n' * 6 + "```"
     ),
+    "layers": lambda chance: (
+        "```\n" + "    x = relu(norm(x + dense(x)))\n" * chance.randint(2, 12) + "```"
+    ),
+    "inputs": lambda chance: (
+        "```\n" + '<p><input type="text" name="item"></p>\n' * chance.randint(2, 8) + "```"
+    ),
+    "records in YAML": lambda chance: (
+        "```\n" + "- name: Item\n  price: 10\n  colour: red\n" * chance.randint(2, 8) + "```"
+    ),
+    "chant": lambda chance: f"{line(chance, 3, 6)}! " * chance.randint(2, 7),
+    "tables of products": lambda chance: "\n".join(
+        f"{a} × {b} = {a * b}" for a in range(1, chance.randint(4, 12)) for b in range(1, 11)
+    ),
+    "variations": lambda chance: "\n".join(
+        f'{n}. "Could you {chance.choice(WORDS)} the {chance.choice(WORDS)}, please, and send it to'
+        ' the keeper of the harbour before the winter begins?"'
+        for n in range(1, 7)
+    ),
+    "wheels": lambda chance: "\n\n".join(
+        f"The {a} on the bus {b}, {b}, {b}.\nThe {a} on the bus {b},\nall through the town."
+        for a, b in (chance.choices(WORDS, k=2) for _ in range(8))
+    ),
+    "farm": lambda chance: "\n\n".join(
+        f"The keeper had a farm, on and on, and on that farm there was a {a}, on and on, with a {b}"
+        f" {b} here and a {b} {b} there, here a {b}, there a {b}, everywhere a {b} {b}."
+        for a, b in (chance.choices(WORDS, k=2) for _ in range(8))
+    ),
+    "tries": each("try{n} = attempt({n})  # {same}"),
     "laughter": lambda chance: "ha " * chance.randint(3, 40) + "on and " * chance.randint(2, 15),
     "rule": lambda chance: chance.choice("=-*_~.") * chance.randint(20, 200) + line(chance),
 }
@@ -182,6 +210,9 @@ def test_a_sentence_that_is_every_item_of_a_list_is_a_loop():
         "In {} the ships of the harbour count no stones and the keeper will open every door. ",
         "```\ndef carry(stone):\n    return carry(stone)\n\n",
         "```\nturn = light.open.over.light.open.over.",
+        "```\n        self.force_per_square_inch = 0.0\n",
+        "```\n    elif not check(stone, keeper):\n        stop('a stone')\n",
+        "```\nlamp = Lamp(stone_of_night='red', salt_of_night='red',",
     ],
 )
 def test_a_sentence_with_another_number_and_code_that_is_no_row_are_loops(repeated):

@@ -17,6 +17,7 @@ import pytest
 from entropix_mlx import cli
 from entropix_mlx.errors import PromptError
 from entropix_mlx.tui.terminal import require_full_screen
+from tests.tui.test_walk import SEED, TIMES
 
 
 class Terminal(io.TextIOWrapper):
@@ -114,17 +115,19 @@ def test_the_app_ends_with_its_terminal(sent):
 TYPED = [
     *(b"\t", b"\x1b[Z", b"\r", b"\x1b[A", b"\x1b[B", b"\x1b[5~", b"\x1b[6~", b"\x1bOR", b"\x1bOS"),
     *(b"hi\r", b"?", b"/", b"\x0c", b"\x10", b"\x06", b"\x1b[<0;30;9M\x1b[<0;30;9m", b"\x12"),
+    *(b"\x1b[19~", b"\x1b[20~", b"\x1b[21~", b"\x13", b"\x02", b"\x15", b"v", b"\x1b", b"\x0e1"),
     *(b"\x1b[<64;9;9M", b"\x1b[200~two\nlines \xf0\x9f\x91\xa9\x1b[201~", b"\xff\xfe", b"\x1b[99~"),
 ]
 
 
-def test_a_random_walk_in_a_terminal_can_be_left():
-    source = random.Random(0)
+def test_a_random_walk_in_a_terminal_can_be_left(tmp_path, monkeypatch):
+    source = random.Random(SEED)
+    monkeypatch.chdir(tmp_path)
     with DemoInTerminal() as app:
         drawn = []
         reader = threading.Thread(target=lambda: drawn.append(app.rest()))
         reader.start()
-        for _ in range(150):
+        for _ in range(150 * TIMES):
             os.write(app.ours, source.choice(TYPED))
             if source.random() < 0.1:
                 app.resize(source.randrange(2, 200), source.randrange(2, 60))

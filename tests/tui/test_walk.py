@@ -9,33 +9,50 @@ import random
 import pytest
 from textual import events
 from textual.binding import Binding
+from textual.dom import DOMNode
 from textual.pilot import OutOfBounds
+from textual.widgets import Input
 
 from entropix_mlx.backends.recorded import RecordedBackend, Recording, demo_recording
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
+from entropix_mlx.chat.store import Store
+from entropix_mlx.constraints.constraint import Constraint
+from entropix_mlx.extraction.review import Review
 from entropix_mlx.settings import Settings
 from entropix_mlx.tui.app import ChatApp
 from entropix_mlx.tui.base import WorkspaceApp
 from entropix_mlx.tui.composer.composer import Composer
 from entropix_mlx.tui.composer.status import State
+from entropix_mlx.tui.review import ReviewApp
 from entropix_mlx.tui.transcript.transcript import Transcript
 from entropix_mlx.tui.workspace import Workspace
 from tests.steps import make_steps
-from tests.tui.conftest import idle, ready, running, until
+from tests.tui.conftest import idle, make_viewer, ready, running, until
+from tests.tui.test_answers import SCHEMA, load_ending
+from tests.tui.test_review import ROWS
 
-ENDING = {"app.quit", "app.palette"}
-KEYS = [
-    binding.key.partition(",")[0]
-    for group in (
-        ChatApp.BINDINGS,
-        Workspace.BINDINGS,
-        Composer.BINDINGS,
-        Transcript.BINDINGS,
-        WorkspaceApp.BINDINGS,
-    )
-    for binding in group
-    if isinstance(binding, Binding) and binding.id not in ENDING
-]
+
+def keys_of(*classes):
+    """Return the keys of some classes of nodes, but for those that end the app."""
+    bound = (binding for owner in classes for binding in vars(owner).get("BINDINGS", ()))
+    return [
+        key
+        for binding in bound
+        if isinstance(binding, Binding) and binding.action != "quit"
+        for key in binding.key.split(",")
+    ]
+
+
+def own_nodes(base=DOMNode):
+    """Yield the product's own widgets, screens and apps."""
+    for node in base.__subclasses__():
+        if node.__module__.startswith("entropix_mlx.tui"):
+            yield node
+        yield from own_nodes(node)
+
+
+KEYS = keys_of(ChatApp, Workspace, Composer, Transcript, WorkspaceApp)
+ALL_KEYS = sorted({*keys_of(*own_nodes())})
 
 
 async def asked(pilot):
@@ -102,7 +119,7 @@ PASTES = [
     "word\n" * 10_000,
     "👩‍👩‍👧 🇩🇪 e\u0301 日本語の文章。" * 20,
     "עברית العربية" * 20,
-    "\x1b[31mred\x1b[0m\x1b]0;title\x07\0 half a pair: \ud800",
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07\0 no UTF-8: \ufffd",
     "[bold]x[/] [link=y]",
     "/rename " + "x" * 500,
     "@/dev/null",
@@ -114,7 +131,7 @@ def actions(source, count):
     for _ in range(count):
         kind = source.choices(["press", "paste", "resize", "click"], [90, 3, 4, 3])[0]
         if kind == "press":
-            yield kind, source.choice(KEYS + MOVES)
+            yield kind, source.choice(ALL_KEYS + MOVES)
         elif kind == "paste":
             yield kind, source.choice(PASTES)
         elif kind == "resize":
@@ -124,24 +141,90 @@ def actions(source, count):
             yield kind, (source.randrange(200), source.randrange(60))
 
 
-@pytest.mark.parametrize("recording", [recorded, demo_recording])
+def played(recording):
+    return lambda make_chat, store: ChatApp(RecordedBackend(Settings(), recording()), store)
+
+
+def several(make_chat, store):
+    return make_chat(store=store, answers=3, top_logprobs=8)
+
+
+def form(make_chat, store):
+    constraint = Constraint("json_schema", SCHEMA)
+    return make_chat(load_ending, store, constraint=constraint, max_tokens=60, top_logprobs=8)
+
+
+def viewer(make_chat, store):
+    return make_viewer()
+
+
+def review(make_chat, store):
+    texts = {"a.txt": "Ann has [bold]paid", "b.txt": "x" * 50_000}
+    return ReviewApp(Review(ROWS, texts, {("b.txt", "name"): ['"Rob']}, store / "decisions"))
+
+
+APPS = {
+    "recorded": played(recorded),
+    "demo": played(demo_recording),
+    "several": several,
+    "form": form,
+    "viewer": viewer,
+    "review": review,
+}
+
+
+async def act(pilot, kind, given):
+    if kind == "press":
+        await pilot.press(given)
+    elif kind == "resize":
+        await pilot.resize_terminal(*given)
+    elif kind == "paste":
+        pilot.app.post_message(events.Paste(given))
+        await pilot.pause()
+    else:
+        try:
+            await pilot.click(offset=given)
+        except OutOfBounds:
+            return
+
+
+@pytest.mark.parametrize("make", APPS)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-async def test_a_random_walk(recording, size):
-    app = ChatApp(RecordedBackend(Settings(), recording()))
+async def test_a_random_walk(make, size, make_chat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where shares and saved chats go
+    app = APPS[make](make_chat, tmp_path if make == "review" else Store(tmp_path / "chats"))
     async with running(app, size) as pilot:
-        for kind, given in actions(random.Random(f"{SEED}/{size}"), 30 * TIMES):
+        for kind, given in actions(random.Random(f"{SEED}/{make}/{size}"), 30 * TIMES):
             if not app.is_running:  # the walk has found the way out
                 break
-            if kind == "press":
-                await pilot.press(given)
-            elif kind == "resize":
-                await pilot.resize_terminal(*given)
-            elif kind == "paste":
-                app.post_message(events.Paste(given))
-                await pilot.pause()
-            else:
-                try:
-                    await pilot.click(offset=given)
-                except OutOfBounds:
-                    continue
-    assert not app.return_code
+            await act(pilot, kind, given)
+        await pilot.press("ctrl+q")
+    assert app.return_code == 0
+
+
+async def test_a_dialog_that_another_one_covers_does_not_close_it(make_chat):
+    app = make_chat()
+    async with running(app) as pilot:
+        await pilot.press("ctrl+o")
+        dialog = app.screen
+        await pilot.press("ctrl+p")
+        palette = app.screen
+        for _ in range(2):
+            dialog.dismiss()  # as by a key that it reads late
+            await pilot.pause()
+        assert app.screen is palette
+        await pilot.press("escape", "escape")
+        assert len(app.screen_stack) == 1
+
+
+async def test_the_palette_outlives_late_clicks_and_letters(make_chat):
+    app = make_chat()
+    async with running(app, (60, 20)) as pilot:
+        await pilot.press("ctrl+p")
+        where = {"x": 100, "y": 50, "screen_x": 100, "screen_y": 50}
+        none = {"delta_x": 0, "delta_y": 0, "button": 1, "shift": False, "meta": False}
+        app.screen.post_message(events.Click(app.screen, **where, **none, ctrl=False))
+        await pilot.press("ctrl+p", "x")
+        app.screen.query_one(Input).value = "late"
+        await pilot.press("escape")
+    assert app.return_code in (0, None)

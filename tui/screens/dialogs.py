@@ -9,6 +9,7 @@ from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -28,7 +29,16 @@ LINE = 200
 T = TypeVar("T")
 
 
-class Dialog(ModalScreen[T | None]):
+class Overlay(ModalScreen[T]):
+    """A screen over the chat that closes only while it is on top."""
+
+    def dismiss(self, result: T | None = None) -> AwaitComplete:
+        """Close the screen, unless keys that came before closed it, or opened another one over it,
+        which would be closed in its place."""
+        return super().dismiss(result) if self.app.screen is self else AwaitComplete()
+
+
+class Dialog(Overlay[T | None]):
     """A dialog over the chat, without a result if Escape closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Cancel")]

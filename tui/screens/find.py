@@ -8,16 +8,17 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.chat.finding import Match, search
 
+from .dialogs import Overlay
+
 KEYS = "↓ ↑ next, previous; Escape closes"
 
 
-class FindBar(ModalScreen[None]):
+class FindBar(Overlay[None]):
     """Goes from one match to the next."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -328,6 +328,8 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         if self.turn >= common:
             self.point(None)
         for view in self._turns[common:]:
+            # Textual keeps the drawn lines of a thousand widgets, also of those that are gone.
+            view.query().refresh()
             await view.remove()
         looks = self._marks, self.shown_colouring
         new = [TurnView(turn, *looks) for turn in conversation.turns[common:]]
