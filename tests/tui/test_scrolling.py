@@ -39,7 +39,7 @@ async def test_text_that_was_scrolled_up_stays_while_more_arrives(make_chat):
         await idle(pilot)
         await send(pilot, "hi")
         transcript = app.workspace.transcript
-        await until(pilot, lambda: transcript.max_scroll_y > 12)
+        await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y > 12)
         await pilot.press("pageup")
         place, end = transcript.scroll_y, transcript.max_scroll_y
         await until(pilot, lambda: transcript.max_scroll_y > end + 4)

@@ -17,7 +17,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Checkbox, Input, Label, Select
 
 from entropix_mlx.configuration import Value
@@ -29,7 +28,7 @@ from entropix_mlx.settings import Settings
 
 from ...drawing import scales
 from ...transcript.answer import Preview
-from ..dialogs import field_row, number_in
+from ..dialogs import Overlay, field_row, number_in
 from .sliders import THRESHOLDS, Headings, Slider
 from .tuning_plane import TuningPlane
 
@@ -51,7 +50,7 @@ class TunedSettings:
     """Whether these are to be defaults."""
 
 
-class TuneScreen(ModalScreen[TunedSettings | None]):
+class TuneScreen(Overlay[TunedSettings | None]):
     """Settings at the right edge; the conversation stays in view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
