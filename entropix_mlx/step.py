@@ -243,6 +243,15 @@ class AttentionMap(NamedTuple):
         return [float(share) for share in sum(rows) / len(rows)]
 
 
+@dataclass(frozen=True)
+class Attended:
+    """What one token looked at, in the mean of all layers and heads; the rest of 1 was cut."""
+
+    index: int  # of the step
+    prompt: float  # share of all tokens of the prompt together
+    tokens: list[list[float]]  # index and share of the answer's tokens, the largest shares first
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One committed token, with the metrics and the decision of its position."""

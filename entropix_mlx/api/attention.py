@@ -28,8 +28,12 @@ from ..models.llama.cache import BlockCache
 from ..models.memory import wired_memory
 from ..profiles.confidence import RAUQ_ALPHA, rauq_of_layer
 from ..samplers.metrics.attention import RUN_SCORES
-from ..step import NOT_OF_THE_MODEL, AttentionMap, Step
+from ..step import NOT_OF_THE_MODEL, Attended, AttentionMap, Step
 from .score import check_room
+
+ATTENDED = 16
+"""Tokens of the answer that are kept for each token by `attended`: those with the largest
+shares."""
 
 
 def attention_map(
@@ -116,6 +120,27 @@ def attention_rows(
             scores = [each.scores() for each in found if isinstance(each, AttentionQueries)]
             yield [mx.softmax(each.astype(mx.float32), axis=-1) for each in scores]
             first = end
+
+
+def attended(
+    model: LanguageModel, prompt: Sequence[int], answer: Sequence[int]
+) -> Iterator[Attended]:
+    """Yield what each token of an answer looked at when it was predicted.
+
+    Raises:
+        ContextLengthError: the text is longer than the context.
+        PromptError, UnsupportedModelError: as for `attention_rows`.
+    """
+    tokens = [*prompt, *answer[:-1]]
+    check_room(0, len(tokens), model.config.max_position_embeddings, split=False)
+    index = 0
+    for weights in attention_rows(model, tokens, len(prompt) - 1):
+        for row in np.array(sum(each.mean(axis=1) for each in weights) / len(weights)):
+            shares = row[len(prompt) : len(prompt) + index]
+            largest = np.argsort(-shares, kind="stable")[:ATTENDED]
+            seen = [[int(at), round(float(shares[at]), 5)] for at in largest]
+            yield Attended(index, round(float(row[: len(prompt)].sum()), 5), seen)
+            index += 1
 
 
 def previous_attention(

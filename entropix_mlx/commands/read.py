@@ -34,6 +34,7 @@ class ReadRequest:
     system_prompt: str | None
     split: bool
     trace: Path | None
+    attention_map: bool
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +55,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--split", action="store_true", help="read a text longer than the context in pieces")
     what = "record every token as a trace, for entropix view and report"
     add("--output", "-o", type=options.file, metavar="FILE", help=what)
+    what = "with --output, record what each token looked at, for report; reads the text once more"
+    add("--attention-map", action="store_true", help=what)
     options.add_output(
         parser,
         totals="print one JSON object with the totals",
@@ -64,6 +67,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def parse_request(arguments: argparse.Namespace) -> ReadRequest:
     if arguments.system_prompt is not None and arguments.prompt is None:
         raise PromptError("--system-prompt precedes a question: give one by --prompt")
+    if arguments.attention_map and not arguments.output:
+        raise PromptError("--attention-map is recorded in a trace: name its file by --output")
+    if arguments.attention_map and arguments.split:
+        raise PromptError("--attention-map needs the text in one piece: leave --split out")
     keep_source(arguments.output, arguments.file)
     if arguments.output:
         check_target(arguments.output)
@@ -76,6 +83,7 @@ def parse_request(arguments: argparse.Namespace) -> ReadRequest:
         system_prompt=arguments.system_prompt,
         split=arguments.split,
         trace=arguments.output,
+        attention_map=arguments.attention_map,
     )
 
 
@@ -87,6 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise PromptError(f"{name} is empty: there is no text to measure")
     model, tokenizer = loading.load_model(request.model)
     settings = loading.resolve(request.settings, model).settings
+    from ..api.attention import attended
     from ..api.prompts import chat_prompt
     from ..api.score import stream_score, text_tokens
 
@@ -108,7 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
         header = prompts.trace_header(
             model, request.model.name, settings, before, request.prompt, request.system_prompt
         )
-        steps = recorded(steps, request.trace, header)
+        looked = list(attended(model, before, tokens)) if request.attention_map else []
+        steps = recorded(steps, request.trace, header, attention=looked)
     return _show(steps, request.output, Summary(len(before)))
 
 

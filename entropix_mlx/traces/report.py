@@ -227,11 +227,17 @@ def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
             "why": str(explain(thresholds, step)),
             "values": [_value(getattr(step, name)) for name in names],
             "alternatives": [[a.text, _value(a.logprob)] for a in step.top_logprobs],
+            "attended": _attended(trace, step),
             "place": [round(frame.x(step.entropy), 1), round(frame.y(step.varentropy), 1)],
         }
         for step in trace.steps
     ]
     return {"fields": [(name, _UNITS.get(name, "")) for name in names], "steps": steps}
+
+
+def _attended(trace: Trace, step: Step) -> dict[str, Any] | None:
+    found = trace.attention.get(step.index)
+    return {"prompt": _value(found.prompt), "tokens": found.tokens} if found else None
 
 
 def _value(value: Any) -> Any:

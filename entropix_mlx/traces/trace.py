@@ -7,6 +7,7 @@ Each line is one JSON object, and its key ``record`` says which kind of object:
 ==========  ======  ===========================================================
 header      first   ``format``, ``version``, and the fields of `Header`
 step        0 to n  the fields of `Step`, one line a token of the answer
+attention   0 to n  the fields of `Attended`, behind the steps, if asked for
 footer      last    the totals: what `Summary.to_dict` returns
 ==========  ======  ===========================================================
 
@@ -40,7 +41,7 @@ from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile
 from ..profiles.sections import UNFORKED_DRAW
 from ..records import from_record
-from ..step import Step
+from ..step import Attended, Step
 from ..summary import Summary
 
 FORMAT = "entropix trace"  # the header's `format`; no other file has it
@@ -80,6 +81,7 @@ class Trace:
     header: Header
     steps: list[Step]
     totals: dict[str, Any] | None  # the footer; None if the recording was cut off
+    attention: dict[int, Attended] = field(default_factory=dict)  # by the index of the step
 
     @property
     def finish_reason(self) -> str | None:
@@ -113,6 +115,9 @@ class TraceWriter:
     def add(self, step: Step) -> None:
         self._summary.add(step)
         self._write("step", step.to_dict())
+
+    def add_attention(self, attended: Attended) -> None:
+        self._write("attention", asdict(attended))
 
     def __enter__(self) -> TraceWriter:
         return self
@@ -164,11 +169,16 @@ def make_folder(folder: str | Path) -> Path:
 
 
 def recorded(
-    steps: Iterable[Step], path: str | Path, header: Header, before: Sequence[Step] = ()
+    steps: Iterable[Step],
+    path: str | Path,
+    header: Header,
+    before: Sequence[Step] = (),
+    attention: Iterable[Attended] = (),
 ) -> Generator[Step, None, None]:
     """Pass steps on, each after it is written to a trace.
 
-    The steps `before` them, which the answer took over from another, are only written.
+    The steps `before` them, which the answer took over from another, are only written, as is what
+    they looked at.
 
     Raises:
         TraceError: the file cannot be written.
@@ -179,6 +189,8 @@ def recorded(
         for step in steps:
             writer.add(step)
             yield step
+        for attended in attention:
+            writer.add_attention(attended)
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -193,17 +205,21 @@ def read_trace(path: str | Path) -> Trace:
     header = _read_header(path, first)
     steps: list[Step] = []
     totals = None
+    attention: dict[int, Attended] = {}
     for number, line in lines:
         try:
             content = _parse(line)
             if content["record"] == "step":
                 steps.append(_read_step(content, len(steps)))
+            elif content["record"] == "attention":
+                attended = _read_attended(content, len(steps))
+                attention[attended.index] = attended
             elif content["record"] == "footer":
                 totals = {key: value for key, value in content.items() if key != "record"}
         except ValueError as error:
             if line.endswith(b"\n"):  # else it was cut off
                 raise _damaged(path, number, error) from error
-    return Trace(header, steps, totals)
+    return Trace(header, steps, totals, attention)
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -226,6 +242,18 @@ def _read_step(content: dict[str, Any], index: int) -> Step:
     if step.index != index:
         raise ValueError(f"index must be {index}, since it counts the steps, not {step.index}")
     return step
+
+
+def _read_attended(content: dict[str, Any], steps: int) -> Attended:
+    attended = from_record(Attended, content)
+    if not 0 <= attended.index < steps:
+        raise ValueError(f"index must be that of a step, not {attended.index}")
+    before = range(attended.index)
+    if not all(
+        len(pair) == 2 and pair[0] in before and 0 <= pair[1] <= 1 for pair in attended.tokens
+    ):
+        raise ValueError("tokens must be pairs of an earlier step's index and a share from 0 to 1")
+    return attended
 
 
 def _read_header(path: str | Path, line: bytes) -> Header:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from entropix_mlx.errors import TraceError
 from entropix_mlx.step import Origin
 from entropix_mlx.traces.report import render
 from entropix_mlx.traces.trace import read_trace
@@ -115,3 +116,25 @@ def test_a_trace_that_cannot_be_written_is_an_error_before_a_model_is_loaded(
     code, _, err = entropix(*command, target, "--model", "no_such_model")
     assert code == 2
     assert f"cannot write {target}" in err
+
+
+def test_what_the_tokens_looked_at_is_recorded_and_shown(run, text, tmp_path):
+    file = tmp_path / "trace.jsonl"
+    assert run(text, "--output", file, "--attention-map")[0] == 0
+    trace = read_trace(file)
+    assert list(trace.attention) == [step.index for step in trace.steps]
+    for each in trace.attention.values():
+        assert 0 < each.prompt + sum(share for _, share in each.tokens) <= 1.001
+    assert '"attended":{"prompt":' in render([trace])
+    lines = file.read_text().splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if '"attention"' in line)
+    for tokens in ([[0, 2]], [[10**9, 0.1]], [["a", 0.1]], [[0]], "x", [[0.5, 0.1]]):
+        record = json.dumps({"record": "attention", "index": 1, "prompt": 0.5, "tokens": tokens})
+        file.write_text("".join([*lines[:at], record + "\n"]))
+        with pytest.raises(TraceError):
+            read_trace(file)
+
+
+@pytest.mark.parametrize("other", [(), ("--split", "--output", "trace.jsonl")])
+def test_an_attention_map_needs_a_trace_and_one_piece(run, text, other):
+    assert run(text, "--attention-map", *other)[0] == 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from entropix_mlx import Session, Settings, stream_generate
-from entropix_mlx.api.attention import attention_map, attention_rows
+from entropix_mlx.api.attention import ATTENDED, attended, attention_map, attention_rows
 from entropix_mlx.api.prompts import conversation_prompt
 from entropix_mlx.errors import EntropixError, SessionError, UnsupportedModelError
 from entropix_mlx.models.tapped.model import TappedModel
@@ -102,3 +102,22 @@ def test_a_session_reads_an_answer_again_and_stays_as_it_is(kind, byte_tokenizer
     assert [step.token for step in session.conversation.last.answer.steps[:9]] == [
         step.token for step in steps
     ]
+
+
+@pytest.mark.parametrize("length", [1, 2, 40])
+def test_what_every_token_looked_at_equals_a_whole_llama_in_float64(length):
+    model = make_tiny_model(scale=0.2)
+    prompt, answer = [1, 2, 3], np.random.default_rng(length).integers(0, 256, size=length).tolist()
+    found = list(attended(model, prompt, answer))
+    assert [each.index for each in found] == list(range(length))
+    for each in found:
+        exact = exact_attention(model, [*prompt, *answer[: each.index]]).mean(axis=(0, 1))
+        assert each.prompt == pytest.approx(exact[:3].sum(), abs=1e-4)
+        shares = [share for _, share in each.tokens]
+        np.testing.assert_allclose(shares, np.sort(exact[3:])[::-1][:ATTENDED], atol=1e-4)
+        np.testing.assert_allclose(shares, [exact[3 + at] for at, _ in each.tokens], atol=1e-4)
+
+
+def test_a_model_whose_attention_comes_a_token_at_a_time_is_refused():
+    with pytest.raises(UnsupportedModelError):
+        list(attended(TappedModel(*make("gemma3_text")), [1, 2], [5, 6, 7]))

@@ -13,6 +13,7 @@ from entropix_mlx import Profile, cli
 from entropix_mlx.errors import TraceError
 from entropix_mlx.step import (
     Alternative,
+    Attended,
     Branch,
     ChosenBy,
     Fork,
@@ -228,8 +229,10 @@ addEventListener("load", () => {
     text.focus();
     text.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"}));
     const panel = document.getElementById("panel").textContent;
+    const seen = section.querySelectorAll(".token.seen").length;
     section.querySelector(".token").dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
-    return {panel, first: document.getElementById("panel").textContent,
+    return {panel, seen, left: section.querySelectorAll(".token.seen").length,
+            first: document.getElementById("panel").textContent,
             on: section.querySelectorAll(".token.on").length,
             cursors: section.querySelectorAll(".cursor.on").length};
   });
@@ -245,7 +248,8 @@ def test_a_browser_opens_a_long_report_and_answers_the_pointer(tmp_path):
     answer = long_answer()
     answer[1] = replace(answer[1], text="<b>\x1b")
     page = tmp_path / "report.html"
-    text = render([make_trace(answer)])
+    attention = {1: Attended(1, 0.5, [[0, 0.25]])}
+    text = render([replace(make_trace(answer), attention=attention)])
     assert len(text.encode()) < 1_200_000
     page.write_text(text + DRIVE, encoding="utf-8")
     done = subprocess.run(
@@ -260,6 +264,8 @@ def test_a_browser_opens_a_long_report_and_answers_the_pointer(tmp_path):
     (found,) = result["found"]
     assert 'position 1  "<b>␛"' in found["panel"]
     assert "position 0" in found["first"]
+    assert (found["seen"], found["left"]) == (1, 0)
+    assert "prompt 50.0%, the shaded tokens 25.0%, others 25.0%" in found["panel"]
     assert "entropy 0.37 bits" in found["panel"]
     assert "other4" in found["panel"]
     assert (found["on"], found["cursors"]) == (1, 3)
