@@ -116,7 +116,9 @@ def reason(error: OSError) -> str:
 
 
 def write_whole(path: str | Path, text: str | bytes) -> None:
-    """Write a file, a text in UTF-8; if that is interrupted, an older file stays as it was.
+    """Write a file; if that is interrupted, an older one stays as it was.
+
+    A text is written in UTF-8, with ? for half of a surrogate pair.
 
     The content goes to a new file beside the old one, which it replaces once it is on the disk. A
     link is followed, and a file that is replaced passes its mode on. A device or a pipe is no file
