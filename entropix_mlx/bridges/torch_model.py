@@ -35,7 +35,7 @@ ATTENTION = "entropix"
 """The name of the attention function in transformers."""
 
 
-class _Call(NamedTuple):
+class _AttentionCall(NamedTuple):
     """What one call of attention computed with, of its last query."""
 
     query: torch.Tensor
@@ -57,7 +57,7 @@ class _Call(NamedTuple):
         return Masked(_to_mlx(found.masked_fill(~self.mask[:, :, 0], -math.inf)))
 
 
-_calls: ContextVar[list[_Call] | None] = ContextVar("calls", default=None)
+_calls: ContextVar[list[_AttentionCall] | None] = ContextVar("calls", default=None)
 """The calls of the pass that runs; None outside of one."""
 
 
@@ -75,7 +75,7 @@ def _attend(
     if calls is not None and options.get("position_bias") is None:
         mask = None if attention_mask is None else attention_mask[:, :, -1:]
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        calls.append(_Call(query[:, :, -1:], key, mask, scale))
+        calls.append(_AttentionCall(query[:, :, -1:], key, mask, scale))
     attended: tuple[torch.Tensor, None] = sdpa_attention_forward(
         module, query, key, value, attention_mask, scaling=scaling, **options
     )
@@ -240,7 +240,7 @@ class TorchModel(LanguageModel):
         self, tokens: torch.Tensor, cache: TorchCache, layers: AttentionLayers, **options: Any
     ) -> tuple[torch.Tensor, list[mx.array | Masked]]:
         """Return the logits `(rows, L, vocab)` and the last query's scores of the layers."""
-        calls: list[_Call] = []
+        calls: list[_AttentionCall] = []
         before = _calls.set(calls)
         try:
             found = self.inner(
