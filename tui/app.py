@@ -199,15 +199,16 @@ class ChatApp(WorkspaceApp):
         await asyncio.to_thread(self.files.autosave.close, crashed=bool(self.return_code))
 
     async def on_backend_reported(self, message: BackendReported) -> None:
+        if not self.is_running:  # it leaves, and its widgets go one by one
+            return
         await self.link.receive(message.event)
         if isinstance(message.event, ConversationChanged):
             self.composer.offers_questions = not self._turns
             self.sub_title = self.workspace.conversation.name
         elif isinstance(message.event, AnswerEnded):
             self.files.autosave.save(self.workspace.conversation)
-            match self.screen_stack:  # empty once the app leaves, while the backend still reports
-                case [*_, TuneScreen() as tune]:
-                    tune.show_answer()
+            if isinstance(self.screen, TuneScreen):
+                self.screen.show_answer()
         if isinstance(message.event, ConversationChanged | AnswerEnded):
             self.files.fill(self.pane)
 

@@ -293,6 +293,17 @@ async def test_a_question_is_edited_and_a_refused_one_comes_back(make_chat):
         await until(pilot, lambda: [turn.question for turn in turns(app)] == ["one", "2x"])
 
 
+@pytest.mark.parametrize("pauses", range(6))
+async def test_the_chat_is_left_at_any_moment_of_an_answer(make_chat, pauses):
+    app = make_chat()
+    async with running(app) as pilot:
+        await send(pilot, "hi")
+        for _ in range(pauses):
+            await pilot.pause(0.03)
+        await send(pilot, "again")
+    assert not app.is_running
+
+
 async def test_a_refused_question_does_not_overwrite_newer_text(make_chat):
     gate = threading.Event()
     app = make_chat(gated(gate), sampler="greedy", temperature=0.5)
