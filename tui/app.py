@@ -205,8 +205,9 @@ class ChatApp(WorkspaceApp):
             self.sub_title = self.workspace.conversation.name
         elif isinstance(message.event, AnswerEnded):
             self.files.autosave.save(self.workspace.conversation)
-            if isinstance(self.screen, TuneScreen):
-                self.screen.show_answer()
+            match self.screen_stack:  # empty once the app leaves, while the backend still reports
+                case [*_, TuneScreen() as tune]:
+                    tune.show_answer()
         if isinstance(message.event, ConversationChanged | AnswerEnded):
             self.files.fill(self.pane)
 

@@ -9,7 +9,8 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -141,6 +142,19 @@ def attended(
             seen = [[int(at), round(float(shares[at]), 5)] for at in largest]
             yield Attended(index, round(float(row[: len(prompt)].sum()), 5), seen)
             index += 1
+
+
+def attention_to(
+    model: LanguageModel, prompt: Sequence[int]
+) -> Callable[[Sequence[int]], Iterator[Attended]]:
+    """Return `attended` for a prompt whose answer is not known yet.
+
+    Raises:
+        UnsupportedModelError: as for `attention_rows`.
+    """
+    if not model.measures_blocks:
+        raise _unreadable(model)
+    return partial(attended, model, prompt)
 
 
 def previous_attention(

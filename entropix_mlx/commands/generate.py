@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..profiles.confidence import Verdict
 
 MANY_ONLY = ("output", "resume", "batch")
-ONE_ONLY = ("jsonl", "ask", "prefill_response", "prompt_cache_file")
+ONE_ONLY = ("jsonl", "ask", "prefill_response", "prompt_cache_file", "attention_map")
 
 Write = Callable[[Task, dict[str, Any]], None]
 
@@ -52,6 +52,7 @@ class GenerateRequest:
     ask: bool
     trace: Path | None
     """A file; of several answers, a folder."""
+    attention_map: bool
     n: int
     """Answers to each prompt."""
     file: Path | None
@@ -95,6 +96,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_top_logprobs(parser, "with --jsonl or --trace")
     steps = "record every step in a file (JSON Lines); of several answers, in a folder of files"
     add("--trace", type=options.file, metavar="PATH", help=steps)
+    options.add_attention_map(parser, "--trace")
     options.add_output(
         parser,
         totals="print one JSON object with text and totals",
@@ -111,6 +113,7 @@ def parse_request(arguments: argparse.Namespace) -> GenerateRequest:
         notes=arguments.notes,
         ask=arguments.ask,
         trace=arguments.trace,
+        attention_map=arguments.attention_map,
         n=arguments.n,
         file=arguments.output,
         resume=arguments.resume,
@@ -120,6 +123,13 @@ def parse_request(arguments: argparse.Namespace) -> GenerateRequest:
         if getattr(arguments, name):
             why = "is for one answer" if request.many else "needs --prompts, --n or --output"
             raise PromptError(f"--{name.replace('_', '-')} {why}: leave it out")
+    if request.attention_map and not request.trace:
+        raise PromptError("--attention-map is recorded in a trace: name its file by --trace")
+    if request.attention_map and arguments.prompt_cache_file:
+        raise PromptError(
+            "--attention-map reads the whole text again, and a prompt cache does not hold it: leave"
+            " --prompt-cache-file out"
+        )
     if request.trace and request.settings.answers != 1:
         raise PromptError("--trace records one answer, and --answers draws several: leave one out")
     options.check_answers_file(arguments)
@@ -142,6 +152,7 @@ def answer_one(request: GenerateRequest) -> int:
     resolved = loading.resolve(request.settings, model)
     rule = unsure_rule(request.model.name, resolved.profile.abstain)
     cache, tokens = request.prompt.load_cache(), request.prompt.encode(tokenizer, prompt)
+    from ..api.attention import attention_to
     from ..api.generate import stream_answers, stream_generate
 
     summary = Summary(prompt_tokens=len(tokens))
@@ -163,7 +174,8 @@ def answer_one(request: GenerateRequest) -> int:
         header = prompts.trace_header(
             model, request.model.name, resolved.settings, tokens, prompt, system, request.notes
         )
-        steps = recorded(steps, request.trace, header)
+        looked = attention_to(model, tokens) if request.attention_map else None
+        steps = recorded(steps, request.trace, header, attention=looked)
     code = answers.show_steps(steps, request.output, summary)
     _show_totals(request.output, resolved.seed, rule.verdict(summary.metrics), summary)
     return code

@@ -55,8 +55,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--split", action="store_true", help="read a text longer than the context in pieces")
     what = "record every token as a trace, for entropix view and report"
     add("--output", "-o", type=options.file, metavar="FILE", help=what)
-    what = "with --output, record what each token looked at, for report; reads the text once more"
-    add("--attention-map", action="store_true", help=what)
+    options.add_attention_map(parser, "--output")
     options.add_output(
         parser,
         totals="print one JSON object with the totals",
@@ -95,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise PromptError(f"{name} is empty: there is no text to measure")
     model, tokenizer = loading.load_model(request.model)
     settings = loading.resolve(request.settings, model).settings
-    from ..api.attention import attended
+    from ..api.attention import attention_to
     from ..api.prompts import chat_prompt
     from ..api.score import stream_score, text_tokens
 
@@ -117,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         header = prompts.trace_header(
             model, request.model.name, settings, before, request.prompt, request.system_prompt
         )
-        looked = list(attended(model, before, tokens)) if request.attention_map else []
+        looked = attention_to(model, before) if request.attention_map else None
         steps = recorded(steps, request.trace, header, attention=looked)
     return _show(steps, request.output, Summary(len(before)))
 

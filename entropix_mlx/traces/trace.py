@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -54,6 +54,9 @@ FORMER = {
 """Former versions that can still be read, and what is logged about them."""
 IN_NATS = ("margin", "ask_margin")
 """Fields of the sections about forks that had another unit in version 1."""
+
+Attention = Callable[[Sequence[int]], Iterable[Attended]]
+"""Returns what each token of an answer looked at, given their ids."""
 
 _log = logging.getLogger(__name__)
 
@@ -173,24 +176,31 @@ def recorded(
     path: str | Path,
     header: Header,
     before: Sequence[Step] = (),
-    attention: Iterable[Attended] = (),
+    attention: Attention | None = None,
 ) -> Generator[Step, None, None]:
     """Pass steps on, each after it is written to a trace.
 
-    The steps `before` them, which the answer took over from another, are only written, as is what
-    they looked at.
+    Args:
+        steps: the answer, or what follows of it.
+        path: of the trace.
+        header: its first line.
+        before: steps that the answer took over from another; they are only written.
+        attention: called behind the last step, if what tokens looked at is recorded.
 
     Raises:
         TraceError: the file cannot be written.
     """
+    tokens = [step.token for step in before]
     with TraceWriter(path, header) as writer:
         for step in before:
             writer.add(step)
         for step in steps:
             writer.add(step)
+            tokens.append(step.token)
             yield step
-        for attended in attention:
-            writer.add_attention(attended)
+        if attention is not None:
+            for attended in attention(tokens):
+                writer.add_attention(attended)
 
 
 def read_trace(path: str | Path) -> Trace:

@@ -146,6 +146,24 @@ def test_a_mistake_is_a_message_and_exit_code_2(generate, arguments, named):
     assert "Traceback" not in err
 
 
+def test_a_trace_has_what_each_token_looked_at(generate, tmp_path):
+    file = tmp_path / "trace.jsonl"
+    asked = ["-p", "hello", "-m", 6, "--seed", 4, "--trace", file]
+    assert generate(*asked, "--attention-map")[0] == 0
+    trace = read_trace(file)
+    assert list(trace.attention) == [0, 1, 2, 3, 4, 5]
+    assert len(trace.attention[5].tokens) == 5
+    assert generate(*asked)[0] == 0
+    assert not read_trace(file).attention
+
+
+@pytest.mark.parametrize(
+    "given", [[], ["--trace", "a", "--n", 2], ["--trace", "a", "--prompt-cache-file", "b"]]
+)
+def test_what_tokens_looked_at_is_recorded_of_one_whole_text(generate, given):
+    assert generate("-p", "hello", "--attention-map", *given)[0] == 2
+
+
 def test_each_answer_of_many_has_a_trace_of_its_own(generate, tmp_path):
     file, folder = tmp_path / "prompts.jsonl", tmp_path / "traces"
     file.write_text(

@@ -1,7 +1,7 @@
 """Every feature that a configuration can express, against torch and transformers.
 
 A configuration either gives the logits and the scores of transformers, or is refused by name. These
-tests are skipped where torch is absent: ``pip install -e '.[parity]'`` brings it.
+tests are skipped where torch is absent: ``pip install -e '.[torch]'`` brings it.
 """
 
 import json

@@ -5,7 +5,7 @@ import pytest
 
 from entropix_mlx import SAMPLERS, Settings, load, score
 from entropix_mlx.api.score import distribution_after
-from entropix_mlx.api.transformers import SamplerProcessor
+from entropix_mlx.bridges.processor import SamplerProcessor
 from entropix_mlx.errors import SamplerError
 from entropix_mlx.samplers.registry import make_sampler
 from tests.parity.test_architectures import TINY, random_torch_model

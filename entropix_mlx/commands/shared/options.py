@@ -349,6 +349,11 @@ def add_attention_layers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_attention_map(parser: argparse.ArgumentParser, trace: str) -> None:
+    what = f"with {trace}, record what each token looked at, for report; reads the text once more"
+    parser.add_argument("--attention-map", action="store_true", help=what)
+
+
 def add_top_logprobs(parser: argparse.ArgumentParser, where: str) -> None:
     listed = f"list the N most probable tokens of each step ({where})"
     parser.add_argument("--top-logprobs", type=count, default=0, metavar="N", help=listed)

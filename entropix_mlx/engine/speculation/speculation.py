@@ -98,8 +98,9 @@ def _ngram(model: LanguageModel, setting: str | int) -> NgramProposer | None:
                 " auto"
             )
         return NgramProposer(Lengths(setting))
-    proposes = proposes_by_default(packed=precision(model).bits is not None)
-    if setting == "off" or not model.takes_blocks or not proposes:
+    if setting == "off" or not model.takes_blocks:
+        return None
+    if not proposes_by_default(packed=precision(model).bits is not None):
         return None
     costs = pass_costs(mixes_experts=model.mixes_experts, own_port=isinstance(model, Model))
     return NgramProposer(Lengths(costs=costs))

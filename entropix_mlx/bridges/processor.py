@@ -1,7 +1,7 @@
 """The samplers as a logits processor of transformers, for models that torch computes.
 
     from transformers import AutoModelForCausalLM, LogitsProcessorList
-    from entropix_mlx.api.transformers import SamplerProcessor
+    from entropix_mlx.bridges.processor import SamplerProcessor
 
     processors = LogitsProcessorList([SamplerProcessor("min_p", min_p=0.1)])
     model.generate(**inputs, logits_processor=processors, do_sample=True, top_k=0)

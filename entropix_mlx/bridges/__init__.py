@@ -1,0 +1,1 @@
+"""Decoding with entropix where another library runs the model."""
