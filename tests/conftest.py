@@ -130,10 +130,7 @@ def computes_bfloat16() -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over all that was imported, and pass seldom.
-
-    With its usual thresholds it takes an eighth of the processor's time.
-    """
+    """Let the garbage collector pass over all that was imported, and pass seldom."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
