@@ -1,5 +1,6 @@
 """The readers on valid files that were damaged: an error of ours or a model, nothing else."""
 
+import os
 import resource
 import sys
 
@@ -16,6 +17,8 @@ from tests.folders import write_folder, write_gguf, write_meta
 
 pytestmark = pytest.mark.slow
 
+ATTEMPTS = 200 if "FUZZ_TIMES" in os.environ else 60
+"""For each file; tests/fuzz damages more of them."""
 MOST_MEMORY = 10**9
 FILES = {  # by the folder or file that is read: the files that are damaged
     "folder": ["model-00001-of-00002.safetensors", "model.safetensors.index.json", "config.json"],
@@ -55,7 +58,7 @@ def test_a_file_with_turned_bits_or_cut_short(models, path, name):
     places = st.integers(0, min(799, len(content) - 1)) | st.integers(0, len(content) - 1)
     flips = st.lists(st.tuples(places, st.integers(0, 7)), min_size=1, max_size=4)
 
-    @settings(max_examples=200, deadline=3000, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=ATTEMPTS, deadline=3000, suppress_health_check=[HealthCheck.too_slow])
     @given(flips, st.none() | st.integers(0, len(content) - 1))
     def attempt(bits, end):
         changed = bytearray(content)

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from itertools import cycle
 
 import jsonschema
 import mlx.core as mx
@@ -98,9 +99,15 @@ SAMPLERS = [
 SAMPLERS += [("entropix", {}), ("entropix", {"temperature": 5.0}), ("min_p", {"temperature": 9.0})]
 
 
-@pytest.mark.parametrize(("sampler", "options"), SAMPLERS)
-@pytest.mark.parametrize("constraint", [JSON, *({"regex": regex} for regex in REGEXES)])
-def test_every_complete_answer_fits_whatever_draws_it(run, sampler, options, constraint):
+DRAWN = [
+    *((JSON, *drawing) for drawing in SAMPLERS),
+    *zip(cycle({"regex": regex} for regex in REGEXES), *zip(*SAMPLERS, strict=True)),
+]
+"""Every sampler with the schema and one expression, which is another for the next sampler."""
+
+
+@pytest.mark.parametrize(("constraint", "sampler", "options"), DRAWN)
+def test_every_complete_answer_fits_whatever_draws_it(run, constraint, sampler, options):
     steps = run(constraint, sampler=sampler, max_tokens=90, frequency_penalty=0.1, **options)
     if steps[-1].finish_reason == "length":
         return

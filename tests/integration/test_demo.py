@@ -27,14 +27,13 @@ def unpacked(demo_folder):
 
 def test_logits_equal_mlx_lms(unpacked, twin):
     model, tokenizer = unpacked
-    tokens = mx.array([chat_prompt(tokenizer, QUESTIONS[0])])
+    tokens = mx.array([tokenizer.encode(QUESTIONS[0])])
     assert mx.abs(model(tokens).logits - twin[0](tokens)).max().item() <= 1e-3
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_greedy_text_equals_mlx_lms(unpacked, twin, question):
+def test_greedy_text_equals_mlx_lms(unpacked, twin):
     model, tokenizer = unpacked
-    prompt = tokenizer.encode(question)
+    prompt = tokenizer.encode(QUESTIONS[1])
     ours = list(stream_generate(model, tokenizer, prompt, max_tokens=16, sampler="greedy"))
     theirs = list(mlx_lm.stream_generate(*twin, prompt, max_tokens=16))
     assert [step.token for step in ours] == [response.token for response in theirs]

@@ -29,40 +29,47 @@ COLOURS = """() => [...document.querySelectorAll("body *")].flatMap((node) => {
 """Of each element with a text of its own: the text, its colour, and the colour behind it."""
 
 
-@pytest.fixture(params=WIDTHS)
-def open_tab(request, url):
-    """Return what opens a tab with the page; whatever goes wrong in one fails the test."""
+@pytest.fixture(scope="module")
+def browser():
     if CHROMIUM is None:
         assert not os.environ.get("NEEDS_BROWSER"), "there is no Chromium here"
         pytest.skip("there is no Chromium here")
     playwright = pytest.importorskip("playwright.sync_api")
     playwright.expect.set_options(timeout=WAIT)
-    wrong = []
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
 
-        def open_(key="key", theme="light", stored=None, **settings):
-            size = {"width": WIDTHS[request.param], "height": 800}
-            context = browser.new_context(viewport=size, color_scheme=theme)
-            tab = context.new_page()
-            tab.set_default_timeout(WAIT)
-            chosen = {"seed": "1", "tokens": "12", "markdown": False} | settings
-            local = {"entropix.settings": json.dumps(chosen)} | (stored or {})
-            tab.add_init_script(f"sessionStorage.setItem('entropix.key', '{key}')") if key else None
-            tab.add_init_script(
-                f"if (!localStorage.length) Object.assign(localStorage, {json.dumps(local)})"
-            )
-            tab.on("pageerror", lambda error: wrong.append(str(error)))
-            # What a browser itself says of a refused request is no error of the page.
-            tab.on(
-                "console",
-                lambda said: said.text.startswith("Failed to load") or wrong.append(said.text),
-            )
-            tab.goto(url)
-            return tab
 
-        yield open_
-        browser.close()
+@pytest.fixture(params=WIDTHS)
+def open_tab(request, url, browser):
+    """Return what opens a tab with the page; whatever goes wrong in one fails the test."""
+    wrong = []
+
+    def open_(key="key", theme="light", stored=None, **settings):
+        size = {"width": WIDTHS[request.param], "height": 800}
+        context = browser.new_context(viewport=size, color_scheme=theme)
+        tab = context.new_page()
+        tab.set_default_timeout(WAIT)
+        chosen = {"seed": "1", "tokens": "12", "markdown": False} | settings
+        local = {"entropix.settings": json.dumps(chosen)} | (stored or {})
+        tab.add_init_script(f"sessionStorage.setItem('entropix.key', '{key}')") if key else None
+        tab.add_init_script(
+            f"if (!localStorage.length) Object.assign(localStorage, {json.dumps(local)})"
+        )
+        tab.on("pageerror", lambda error: wrong.append(str(error)))
+        # What a browser itself says of a refused request is no error of the page.
+        tab.on(
+            "console",
+            lambda said: said.text.startswith("Failed to load") or wrong.append(said.text),
+        )
+        tab.goto(url)
+        return tab
+
+    yield open_
+    for context in browser.contexts:
+        context.close()
     assert not wrong
 
 

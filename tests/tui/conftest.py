@@ -161,8 +161,9 @@ def racing(app) -> bool:
 
 async def until(pilot, condition: Callable[[], bool], seconds: float = 30) -> None:
     """Let the app go on until something holds."""
-    for _ in range(int(seconds / 0.01)):
-        await pilot.pause(0.01)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        await asyncio.sleep(0.01)
         if condition():
             await pilot.pause()
             return

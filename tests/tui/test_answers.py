@@ -103,6 +103,13 @@ async def test_another_of_several_answers_can_be_taken(size, make_chat):
         await until(pilot, lambda: app.workspace.conversation.last.selected == chosen)
 
 
+async def tree_opened(pilot):
+    """Wait for the tree, whose cursor goes to the first place that branches."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, TreeScreen))
+    tree = pilot.app.screen.query_one(Tree)
+    await until(pilot, lambda: tree.cursor_line > 0)
+
+
 def nodes(app):
     def below(node):
         yield node
@@ -119,7 +126,7 @@ async def test_a_path_through_the_tree_becomes_an_answer(size, make_chat):
         await ask(pilot, "hi")
         steps = app.workspace.last_steps
         await pilot.press("f9")
-        await until(pilot, lambda: isinstance(app.screen, TreeScreen))
+        await tree_opened(pilot)
         first = next(node for node in nodes(app) if isinstance(node.data, Path))
         app.screen.query_one(Tree).move_cursor(first)
         await pilot.press("right")
@@ -141,7 +148,7 @@ async def test_the_tree_has_the_other_answers_where_they_part(make_chat):
     async with running(app) as pilot:
         await ask(pilot, "hi")
         await pilot.press("f9")
-        await until(pilot, lambda: isinstance(app.screen, TreeScreen))
+        await tree_opened(pilot)
         others = [node for node in nodes(app) if isinstance(node.data, int)]
         selected = app.workspace.conversation.last.selected
         assert {node.data for node in others} == {0, 1, 2} - {selected}
