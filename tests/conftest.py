@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -127,13 +126,6 @@ def computes_bfloat16() -> bool:
     """Return whether the device does; MLX may end a process that asks for what is missing."""
     probe = [sys.executable, Path(__file__).parents[1] / ".ci" / "gpu.py", "bfloat16"]
     return mx.default_device() == mx.cpu or subprocess.run(probe, check=False).returncode == 0
-
-
-def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over all that was imported, and pass seldom."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
