@@ -29,15 +29,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from cyclopts.argument import Argument
 from textual.keys import format_key
 
 from entropix_mlx import Profile, cli, step, summary
-from entropix_mlx.answer.selection import SCORES_OF_ANSWERS
-from entropix_mlx.commands.shared.options import samplers as names_of_samplers
 from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles import tree
-from entropix_mlx.profiles.confidence import READ_AGAIN, SCORES
+from entropix_mlx.profiles.confidence import SCORES
 from entropix_mlx.profiles.fields import LARGEST_TOP_K
+from entropix_mlx.samplers.registry import SAMPLERS
 from entropix_mlx.traces import trace
 
 ROOT = Path(__file__).parents[1]
@@ -153,8 +153,7 @@ def profile_fields() -> str:
     text = re.sub(r"^(\w+) = ", r"\1=", text, flags=re.MULTILINE)
     text = re.sub(r"^# |(?<=  )# ?", "", text, flags=re.MULTILINE)
     parts = re.split(r"\n(?=\[)", text)[1:]
-    # The fields of [cntp] are those of [branch].
-    return "```text\n" + "\n".join(p for p in parts if not p.startswith("[cntp]")) + "```"
+    return "```text\n" + "\n".join(parts) + "```"
 
 
 # ── Traces ──────────────────────────────────────────────────────────────────────────────────────
@@ -252,15 +251,12 @@ def _type(annotation: str) -> str:
 
 
 def scores() -> str:
-    """Return a table of the scores of one answer, and of several to one prompt."""
+    """Return a table of the scores of an answer."""
     lines = ["| score | formula | unit | surer | published as |", "|---|---|---|---|---|"]
-    for name, score in (SCORES | READ_AGAIN).items():
+    for name, score in SCORES.items():
         surer = "lower" if score.lower_is_surer else "higher"
         cells = (f"`{name}`", score.formula, score.unit, surer, score.published)
         lines.append(f"| {' | '.join(cells)} |")
-    for name, (formula, published) in SCORES_OF_ANSWERS.items():
-        surer = "lower" if "entropy" in name else "higher"
-        lines.append(f"| `{name}` of `--answers` | {formula} | | {surer} | {published} |")
     return "\n".join(lines)
 
 
@@ -268,15 +264,12 @@ def scores() -> str:
 
 
 def options() -> str:
-    """Return the options of all subcommands; those of several are listed once, with their names."""
+    """Return the options of all commands; those of several are listed once, with their names."""
     commands: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name, parser in subcommands().items():
-        for action in parser._actions:
-            if action.help and action.dest != "help":
-                about = _short(
-                    (action.help % vars(action)).replace(names_of_samplers(), "a sampler")
-                )
-                commands[_spelling(action), about].append(name)
+    for name in cli.COMMANDS:
+        for argument in arguments_of(name):
+            about = re.sub(rf": {', '.join(SAMPLERS)}", "", str(argument.parameter.help or ""))
+            commands[_spelling(argument), _short(about)].append(name)
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for (spelling, about), names in commands.items():
         groups[tuple(names)].append(f"- {spelling}: {about}")
@@ -289,20 +282,21 @@ def _short(about: str) -> str:
     return about if len(about.split()) < 8 else re.split(r"; | \((?!default)", about)[0]
 
 
-def subcommands() -> dict[str, argparse.ArgumentParser]:
-    """Return the parsers of all subcommands by name."""
-    found: dict[str, cli.Subcommand] = cli.build_parser().get_default("subcommands")
-    return {name: parser.filled() for name, parser in found.items()}
+def arguments_of(command: str) -> list[Argument]:
+    """Return what a command takes."""
+    listed = cli.build_app()[command].assemble_argument_collection(parse_docstring=True)
+    return [argument for argument in listed if argument.show]
 
 
-def _spelling(action: argparse.Action) -> str:
-    names = ", ".join(action.option_strings)
-    what = "|".join(map(str, action.choices)) if action.choices else action.metavar
-    what = " ".join(what) if isinstance(what, tuple) else what or action.dest.upper()
-    if not names:
-        return f"`{what}`"
-    takes_none = action.nargs == 0 or isinstance(action, argparse.BooleanOptionalAction)
-    return f"`{names}`" if takes_none else f"`{names} {what}`"
+def _spelling(argument: Argument) -> str:
+    kinds = (argument.hint, *get_args(argument.hint))
+    if bool in kinds:
+        what = ""
+    elif choices := argument.get_choices():
+        what = f" {'|'.join(map(str, choices))}"
+    else:
+        what = f" {argument.name.lstrip('-').upper().replace('-', '_')}"
+    return f"`{', '.join(argument.names)}{what if argument.names[0].startswith('-') else ''}`"
 
 
 # ── Keys ────────────────────────────────────────────────────────────────────────────────────────
@@ -349,7 +343,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "alternative": lambda: record(step.Alternative),
     "fork": lambda: record(step.Fork),
     "branch": lambda: record(step.Branch),
-    "dropped": lambda: record(step.Dropped),
     "source": lambda: record(step.Source),
     "footer": footer,
     "scores": scores,
