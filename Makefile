@@ -4,6 +4,7 @@
 # make test             run all tests (minutes)
 # make quick            run the fast tests of decoding, without the demo model (half a minute)
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
+# make parity           compare models with transformers on torch, which is installed for it
 # make lint             check style and types
 # make docs             write the generated tables of the documentation (make docs-check: are they current?)
 # make gpu              prove that MLX computes on a GPU here
@@ -13,42 +14,50 @@
 # make vendor           bundle what the server's page takes from npm (packaging/page)
 # make wheel            build the package into dist/; make check-wheel installs and runs it
 # make release-notes TAG=v0.1.0   print what a release brings; make formula writes Homebrew's formula
-# make demo             record the README's animated picture
-# make evidence         run all of studies/, into evidence/ (many hours; goes on after a stop)
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
 
 VENV := .venv
+# What draws random cases: files, arguments, models, documents, requests and keys.
+FUZZED := tests/fuzz tests/server/test_mistakes.py tests/tui/test_walk.py
+TORCH := torch
 CORE := answer chat engine profiles samplers unit
 BIN := $(VENV)/bin
 # The first interpreter that is new enough; name another with PYTHON=…
-CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
+CANDIDATES := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: run chat serve test quick fuzz lint docs docs-check evidence format clean
-.PHONY: gpu as-gpu browser newest vendor wheel check-wheel release-notes formula demo
-.DEFAULT_GOAL := test
+.PHONY: help run chat serve test quick fuzz lint docs docs-check format clean
+.PHONY: parity gpu as-gpu browser newest vendor wheel check-wheel release-notes formula
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# \?//p;/^VENV/q' Makefile
 
 # Under another name, since make would expand the dollar signs of one given on its command line.
 run: export QUESTION := $(value PROMPT)
-run: $(VENV)/.run
+run: $(VENV)/.demo
 	@if [ -z "$$QUESTION" ]; then echo 'say what to ask: make run PROMPT="…"' >&2; exit 2; fi
 	@$(BIN)/python -m entropix_mlx generate --prompt "$$QUESTION" $(ARGS)
 
-chat: $(VENV)/.run
+chat: $(VENV)/.demo
 	@$(BIN)/python -m entropix_mlx chat $(ARGS)
 
 serve: $(VENV)/.server
 	@$(BIN)/python -m entropix_mlx serve $(ARGS)
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(VENV)/.demo
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" $(CORE:%=tests/%) $(ARGS)
 
-fuzz: $(VENV)/.dev
-	FUZZ_TIMES=30 FUZZ_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz $(ARGS)
+fuzz: $(VENV)/.dev $(VENV)/.demo
+	FUZZ_TIMES=30 FUZZ_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -n 2 --dist worksteal $(FUZZED) $(ARGS)
+
+parity: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pytest tests/parity $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -62,13 +71,13 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python -m docs.generate --check
 
 gpu: $(VENV)/.run
-	$(BIN)/python .ci/gpu.py
+	$(BIN)/python tests/gpu.py
 
 # In one process: MLX compiles for the CPU into files that two would write at once.
-as-gpu: $(VENV)/.dev
+as-gpu: $(VENV)/.dev $(VENV)/.demo
 	$(BIN)/python -m pytest -m as_gpu $(ARGS)
 
-browser: $(VENV)/.dev
+browser: $(VENV)/.dev $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet 'playwright>=1.50'
 	npx --yes -p typescript@7.0.2 tsc -p packaging/page
 	NEEDS_BROWSER=1 $(BIN)/python -m pytest -m browser $(ARGS)
@@ -100,37 +109,31 @@ formula: $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --dry-run --ignore-installed --report build/lock.json dist/*.whl
 	$(BIN)/python packaging/formula.py < build/lock.json > packaging/entropix-mlx.rb
 
-demo: $(VENV)/.dev
-	$(BIN)/python -m docs.demo
-
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Runs every study; each goes on where it was stopped.
-STUDIES := $(basename $(notdir $(wildcard studies/*.toml)))
-evidence: $(STUDIES:%=evidence/%.md)
-
-evidence/%.md: studies/%.toml $(VENV)/.run
-	@mkdir -p evidence
-	$(BIN)/python -m entropix_mlx eval --study $< --output evidence/$*.jsonl --resume --markdown > $@.partial
-	@mv $@.partial $@
-
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
+# The package alone; .demo adds the demo model, .server and .dev what their targets need.
 $(VENV)/.run: pyproject.toml
 	@for python in $(CANDIDATES); do \
 	    if "$$python" -c "$(NEW_ENOUGH)" 2>/dev/null; then found=$$python; break; fi; \
 	done; \
-	if [ -z "$$found" ]; then echo 'Python 3.11 or later is needed: make PYTHON=/path/to/it' >&2; exit 2; fi; \
+	if [ -z "$$found" ]; then \
+	    echo 'Python 3.11 or later is needed (brew install python), or make PYTHON=/path/to/it' >&2; exit 2; \
+	fi; \
 	echo "setting up $(VENV) with $$($$found --version) (once; a minute or two)" >&2; \
 	"$$found" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.run
 	@$(BIN)/python -m entropix_mlx models --download demo >/dev/null
 	@touch $@
 
-$(VENV)/.server: $(VENV)/.run
+$(VENV)/.server: $(VENV)/.demo
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[server]'
 	@touch $@
 

@@ -3,10 +3,9 @@
     python benchmarks/record_demo.py [--model M] [--rate 12]
 
 Each question of the welcome card gets an answer, and others that begin differently: each losing
-branch of its first fork or, without a fork, the most probable of the other first tokens. For duels
-each gets an answer of another sampler, too. The branches of a fork are recorded as they grow. The
-seeds were chosen so that the answers show every strategy, a thought and forks. The times are scaled
-to one speed, whatever else the machine did.
+branch of its first fork or, without a fork, the most probable of the other first tokens. The seeds
+were chosen so that the answers show every strategy, a thought and forks. The times are scaled to
+one speed, whatever else the machine did.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ import gzip
 import json
 import statistics
 import sys
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,16 +26,14 @@ from entropix_mlx import Profile, Session, Settings, load
 from entropix_mlx.backends import recorded
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.models.base import LanguageModel
-from entropix_mlx.step import Fork, Step
+from entropix_mlx.step import Step
 
 SEEDS = {
     "Which is larger, 9.11 or 9.9?": 3,
     "Write a short poem about a lighthouse.": 1,
     "What should I name my cat?": 2,
 }
-RIVALS = ("greedy",)
 MAX_TOKENS, ALTERNATIVES, OTHERS = 64, 6, 2
-Races = dict[tuple[int, int, int], list[Fork]]
 Loaded = tuple[LanguageModel, TokenizerWrapper]
 
 
@@ -47,11 +43,10 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=12.0, help="tokens a second")
     given = parser.parse_args()
     loaded = load(given.model)
-    whole, races, profile = Conversation(), Races(), recorded.demo_profile()
+    whole, profile = Conversation(), recorded.demo_profile()
     prompts: dict[str, int] = {}
-    for turn, (question, seed) in enumerate(SEEDS.items()):
+    for question, seed in SEEDS.items():
         session = Session(*loaded, settings_of(profile, seed))
-        session.on_fork = partial(record, races, turn, session)
         first = list(session.send(question))
         prompts[question] = session.context_used - len(first)
         print("".join(step.text for step in first), flush=True)
@@ -64,30 +59,12 @@ def main() -> int:
         for answer in recorded_turn.answers:
             answer.steps = in_time(answer.steps, given.rate)
         whole.turns.append(recorded_turn)
-    rivals = {name: rival(loaded, profile, name, given.rate) for name in RIVALS}
-    write(recorded.Recording(whole, races, rivals, prompts))
+    write(recorded.Recording(whole, prompts))
     return 0
 
 
-def settings_of(profile: Profile, seed: int, sampler: str = "entropix") -> Settings:
-    return Settings(MAX_TOKENS, sampler, profile, seed=seed, top_logprobs=ALTERNATIVES)
-
-
-def rival(loaded: Loaded, profile: Profile, sampler: str, rate: float) -> Conversation:
-    whole = Conversation()
-    for question, seed in SEEDS.items():
-        session = Session(*loaded, settings_of(profile, seed, sampler))
-        steps = in_time(list(session.send(question)), rate)
-        print(f"{sampler}: {''.join(step.text for step in steps)}", flush=True)
-        session.conversation.last.answer.steps = steps
-        whole.turns.append(session.conversation.last)
-    return whole
-
-
-def record(races: Races, turn: int, session: Session, index: int, fork: Fork) -> None:
-    """Record how far the branches of a fork have come in the newest answer."""
-    answer = len(session.conversation.last.answers) - 1
-    races.setdefault((turn, answer, index), []).append(fork)
+def settings_of(profile: Profile, seed: int) -> Settings:
+    return Settings(MAX_TOKENS, "entropix", profile, seed=seed, top_logprobs=ALTERNATIVES)
 
 
 def other_beginnings(steps: list[Step]) -> list[tuple[int, tuple[int, ...]]]:
@@ -121,12 +98,7 @@ def write(recording: recorded.Recording) -> None:
     path = Path(recorded.__file__).with_name(recorded.FILE)
     record = {
         "conversation": as_record(recording.conversation),
-        "races": [
-            {"place": place, "grown": [asdict(fork) for fork in grown]}
-            for place, grown in recording.races.items()
-        ],
         "prompt_tokens": recording.prompt_tokens,
-        "rivals": {name: as_record(rival) for name, rival in recording.rivals.items()},
     }
     text = json.dumps(record, ensure_ascii=False)
     path.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))

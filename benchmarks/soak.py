@@ -2,7 +2,7 @@
 
     python benchmarks/soak.py --models FOLDER FOLDER [--minutes 30]
 
-One of the models is in memory at a time, and its texts leave for the disk. Seeded answers are
+One of the models is in memory at a time. Seeded answers are
 compared with those that each request got alone. At the end everybody leaves, and the server is
 ended while answers run and texts are written.
 """
@@ -15,7 +15,6 @@ import contextlib
 import json
 import random
 import signal
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -81,7 +80,7 @@ class Soak:
         self.counts["cancelled"] += 1
 
     async def fresh(self) -> None:
-        """Ask something new, whose text will leave memory for the disk."""
+        """Ask something new."""
         case = self.cases[self.case()]
         await self.answer(case | {"prompt": f"{random.random()} {case['prompt']}"})
         self.counts["fresh"] += 1
@@ -101,12 +100,6 @@ class Soak:
         await self.raw(f"{head}Content-Length: {len(body)}\r\n\r\n", sent)
         self.counts["gone" if len(sent) == len(body) else "half body"] += 1
 
-    async def unloaded(self) -> None:
-        await asyncio.sleep(10)
-        body = {"model": random.choice(self.models)}
-        await self.client.post(f"{self.server.url}/v1/models/unload", json=body)
-        self.counts["unloaded by hand"] += 1
-
     async def sample(self) -> None:
         await asyncio.sleep(5)
         process = Path(f"/proc/{self.server.process.pid}")
@@ -124,9 +117,9 @@ class Soak:
 
     async def run(self, minutes: float) -> None:
         self.references = [await self.answer(case) for case in self.cases]
+        acts = (self.seeded,) * 4 + (self.fresh, self.cancelled, self.gone)
         self.began = time.monotonic()
         end = self.began + 60 * minutes
-        acts = (self.seeded,) * 4 + (self.fresh, self.cancelled, self.gone, self.unloaded)
         await asyncio.gather(*(self.repeat(act, end) for act in (*acts, self.sample)))
 
     async def metrics(self) -> dict[str, float]:
@@ -175,10 +168,11 @@ def main() -> None:
     parser.add_argument("--models", nargs=2, required=True)
     parser.add_argument("--minutes", type=float, default=30)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as held:
-        options = ["--model-memory", "1K", "--batch", "4", "--cache-memory", "20M"]
-        options += ["--cache-folder", folder, "--cache-disk", "100M"]
-        server = Server("entropix_mlx", "serve", "--models", *given.models, *options)
+    with contextlib.ExitStack() as held:
+        options = ["--batch", "4", "--cache-memory", "20M"]
+        first, other = given.models
+        models = ("--model", first, "--models", other)
+        server = Server("entropix_mlx", "serve", *models, *options)
         held.callback(server.end)
         names = [Path(model).name for model in given.models]
         asyncio.run(soak(server, names, given.minutes))
