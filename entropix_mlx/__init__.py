@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from .api.prompts import chat_prompt as chat_prompt
     from .api.score import score as score
     from .chat.session import Session as Session
-    from .checkpoints.loading import load as load
+    from .checkpoints.load import load as load
     from .constraints.constraint import Constraint as Constraint
     from .constraints.fields import Field as Field
-    from .engine.speculation.draft_model import DraftModel as DraftModel
     from .errors import EntropixError as EntropixError
     from .profiles.profile import Profile as Profile
     from .samplers.entropix import decide as decide
@@ -46,11 +45,10 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "chat.session": ("Session",),
-    "checkpoints.loading": ("load",),
+    "checkpoints.load": ("load",),
     "api.batch": ("batch_generate",),
     "constraints.constraint": ("Constraint",),
     "constraints.fields": ("Field",),
-    "engine.speculation.draft_model": ("DraftModel",),
     "api.generate": ("generate", "stream_answers", "stream_generate"),
     "api.prompts": ("chat_prompt",),
     "api.score": ("score",),

@@ -1,57 +1,51 @@
 """The command line: `entropix` and ``python -m entropix_mlx``.
 
-Each subcommand has a file in `commands` that declares its options, calls the library and prints; it
-is imported when the subcommand is asked for. Only `main` turns an error into a message and an exit
-code.
+Each command is a function in a file of `commands`, imported when it is asked for. Only `main` turns
+an error into a message and an exit code.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from importlib import import_module
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
+
+from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts.argument import ArgumentCollection
 
 from ._version import __version__
-from .commands.shared import output
+from .commands.shared import output, ranks
 from .commands.shared.output import BROKEN_PIPE, INTERRUPTED, USAGE
 from .errors import EntropixError, first_line
-from .profiles.fields import nearest
-
-if TYPE_CHECKING:
-    from .commands.ranks.shares import Ranks
 
 COMMANDS = {
-    "generate": ("generate", "answer one prompt, or a file of them"),
-    "extract": ("extract", "fill the fields of a JSON schema from documents"),
-    "chat": ("chat", "converse with a model"),
-    "serve": ("serve", "answer the requests of OpenAI's clients"),
-    "calibrate": ("calibrate", "solve the thresholds for a model"),
-    "view": ("view", "look at a recorded trace"),
-    "convert": ("convert", "write a model as a folder that mlx-lm loads, too"),
-    "models": ("machine.models", "list the models on this machine, or download one"),
-    "doctor": ("machine.doctor", "tell what this machine is, what is slow on it, and what to do"),
-    "compare": ("compare", "let several samplers answer one prompt"),
-    "read": ("read", "measure a text that is given, without generating"),
-    "eval": ("evaluate", "answer questions with known answers, and grade the answers"),
-    "promise": ("promise", "show how well a promised risk was kept, and mark answers"),
-    "report": ("report", "write a recorded trace as a page for a browser"),
-    "profile": ("profile", "show, compare or check profiles"),
-    "bench": ("bench", "measure speed and memory against mlx-lm"),
+    "generate": ("generate:generate", "answer one prompt, or a file of them"),
+    "chat": ("chat:chat", "converse with a model, and watch it"),
+    "read": ("read:read", "measure a text that is given, without generating"),
+    "view": ("view:view", "look at a recorded trace, here or as a page for a browser"),
+    "serve": ("serve:serve", "answer the requests of OpenAI's clients"),
+    "extract": ("extract:extract", "fill the fields of a JSON schema from documents"),
+    "eval": ("evaluate:evaluate", "answer questions with known answers, and grade the answers"),
+    "calibrate": ("calibrate:calibrate", "solve the thresholds for a model; show a profile"),
+    "bench": ("bench:bench", "measure speed and memory against mlx-lm"),
+    "models": ("models:models", "list or download models; tell what this machine is"),
+    "convert": ("convert:convert", "write a model as a folder that mlx-lm loads, too"),
 }
-"""Subcommands: the module in `commands`, and its purpose."""
-CONFIGURED = ("chat", "view")
-"""Subcommands that read the user's own configuration file without being told to."""
+"""The commands: module and function in `commands`, and the purpose."""
 
 
-def main(argv: Sequence[str] | None = None, ranks: Ranks | None = None) -> int:
-    """Run a command line and return its exit code; `ranks` are those of a group, on rank 0."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
     output.prepare()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return perform(argv, ranks)
+        return perform(words)
+    except CycloptsError as error:
+        name = f"{words[0]} " if words and words[0] in COMMANDS else ""
+        message = " ".join(str(error).split())
+        output.report_error(f"{message} (entropix {name}--help lists all options)")
+        return USAGE
     except EntropixError as error:
         output.report_error(str(error))
         return USAGE
@@ -66,133 +60,64 @@ def main(argv: Sequence[str] | None = None, ranks: Ranks | None = None) -> int:
         output.settle()
 
 
-def perform(argv: Sequence[str] | None = None, ranks: Ranks | None = None) -> int:
+def perform(words: Sequence[str]) -> int:
     """Run a command line as `main` does, but raise its errors."""
-    arguments = parse(argv)
-    arguments.ranks = ranks
-    output.set_verbose(getattr(arguments, "verbose", True))
-    _check_current_folder()
-    if ranks is not None:
-        from .commands.ranks import coordinator
-
-        coordinator.check_command(arguments)
-    return int(arguments.run(arguments))
-
-
-def _check_current_folder() -> None:
     try:
         os.getcwd()
     except OSError as error:  # libraries that are imported later would end with a traceback
         raise EntropixError("the current folder was deleted: change to another one") from error
+    command, bound, _ = build_app().parse_args(words, exit_on_error=False, print_error=False)
+    if words:
+        ranks.join(words[0], bound.arguments)
+    return int(command(*bound.args, **bound.kwargs) or 0)
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options of a command line, with the defaults of a configuration file if any.
-
-    The attribute `configuration` is that file, and `typed` are the options without it.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or a value in it is impossible.
-    """
-    parser = build_parser()
-    arguments = typed = parser.parse_args(argv)
-    configuration = None
-    if arguments.config is not None or arguments.subcommand_name in CONFIGURED:
-        from .commands.shared import config_defaults
-        from .configuration import Configuration
-
-        path = arguments.config
-        configuration = Configuration.load(path) if path else Configuration.load_default()
-        subcommands = parser.get_default("subcommands")
-        own = subcommands[arguments.subcommand_name]
-        config_defaults.set_defaults(
-            own, configuration, lambda: (other.filled() for other in subcommands.values())
-        )
-        arguments = parser.parse_args(argv)
-    arguments.configuration, arguments.typed = configuration, typed
-    return arguments
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that prints as all else is printed; those of its subcommands do, too."""
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        """Print help or usage; argparse itself says nothing where stdout takes nothing."""
-        if file is sys.stdout:
-            output.write(message)
-        else:
-            output.report(message, end="")
-
-    def error(self, message: str) -> NoReturn:
-        output.report_error(f"{message} ({self.prog} --help lists all options)")
-        self.exit(USAGE)
-
-
-class Subcommand(Parser):
-    """The parser of a subcommand, which gets its options when it is asked for."""
-
-    name = ""
-    """As in `COMMANDS`; empty once the options are there, and in a subcommand's own subparsers."""
-
-    def filled(self) -> Subcommand:
-        if self.name:
-            from .commands.shared import options
-
-            name, self.name = self.name, ""
-            module, _ = COMMANDS[name]
-            import_module(f".commands.{module}", __package__).add_parser(self)
-            usual = "your own" if name in CONFIGURED else "none"
-            what = f"take defaults of options from this file (default: {usual})"
-            self.add_argument("--config", type=options.file, metavar="FILE", help=what)
-            self.set_defaults(subcommand_name=name)
-        return self
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self.filled()
-        if self._subparsers is None:  # those have options of their own
-            self._refuse_unknown(takewhile("--".__ne__, args))
-        return super().parse_known_args(args, namespace)
-
-    def _refuse_unknown(self, words: Iterable[str]) -> None:
-        """Name the first unknown option; argparse would complain about missing ones instead."""
-        known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
-        for word in words:
-            option = word.split("=")[0]
-            if word.startswith("--") and " " not in option and option[2:] not in known:
-                near = nearest(option.removeprefix("--"), known)
-                advice = f"; did you mean --{near}?" if near else ""
-                self.error(f"there is no option {option}{advice}")
-
-
-class ShowVersion(argparse.Action):
-    """`--version`: what is installed is looked up, and MLX imported, only when asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from ._version import installed_versions
-
-        try:
-            import mlx.core as mx
-
-            device = mx.default_device().type.name
-        except Exception as error:  # whatever keeps MLX from being imported
-            device = f"unknown: MLX does not work ({first_line(error)})"
-        others = list(installed_versions().items())[1:]
-        lines = [f"entropix_mlx {__version__}", *(f"{name} {of}" for name, of in others)]
-        output.write("\n".join([*lines, f"device {device}"]) + "\n")
-        parser.exit()
-
-
-def build_parser() -> Parser:
-    parser = Parser(
-        prog="entropix",
-        description="Generate text with a local model that watches its own uncertainty.",
+def build_app() -> App:
+    about = Parameter(negative=(), show_default=_shown_default, allow_repeating=True)
+    app = App(
+        name="entropix",
+        help="Generate text with a local model that watches its own uncertainty.",
+        version=show_version,
+        version_flags="--version",
+        version_format="plaintext",
+        help_format="plaintext",
+        config=_apply_configuration,
+        default_parameter=Parameter(negative=(), show_default=_shown_default, allow_repeating=True),
+        group_parameters=Group("Output, files and the rest", sort_key=9),
+        suppress_keyboard_interrupt=False,
     )
-    what = "show the version, those of MLX and mlx-lm, and the device that MLX uses"
-    parser.add_argument("--version", action=ShowVersion, nargs=0, help=what)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Subcommand)
-    subcommands = {}
-    for name, (_, purpose) in COMMANDS.items():
-        subcommands[name] = commands.add_parser(name, help=purpose, allow_abbrev=False)
-        subcommands[name].name = name
-    parser.set_defaults(subcommands=subcommands)
-    return parser
+    for name, (function, purpose) in COMMANDS.items():
+        path = f"entropix_mlx.commands.{function}"
+        app.command(path, name=name, help=purpose, default_parameter=about)
+    app.register_install_completion_command()
+    return app
+
+
+def _apply_configuration(app: App, _: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    from .commands.shared import config_defaults
+
+    def all_options() -> set[str]:
+        every = (build_app()[name].assemble_argument_collection() for name in COMMANDS)
+        return {name for listed in every for argument in listed for name in argument.names}
+
+    config_defaults.apply(app, arguments, all_options)
+
+
+def _shown_default(value: Any) -> str | None:
+    """Return what help says of a default: nothing where that is what one expects."""
+    return None if value in (None, False, (), "", "{}") else str(value)
+
+
+def show_version() -> str:
+    """Return what is installed, and the device that MLX uses: looked up only when asked for."""
+    from ._version import installed_versions
+
+    try:
+        import mlx.core as mx
+
+        device: Any = mx.default_device().type.name
+    except Exception as error:  # whatever keeps MLX from being imported
+        device = f"unknown: MLX does not work ({first_line(error)})"
+    others = list(installed_versions().items())[1:]
+    lines = [f"entropix_mlx {__version__}", *(f"{name} {of}" for name, of in others)]
+    return "\n".join([*lines, f"device {device}"])

@@ -7,11 +7,8 @@ The file is TOML and has four sections, each of which may be missing::
     [screen]
     theme = "nord"
     colours = "surprise"
-    focus = true
     [keys]               # by the ids that docs/configuration.md lists
-    "chat.duel" = "f9"
-    [aliases]            # other names of a server's models
-    gpt-4o-mini = "llama-3.2-1b"
+    "chat.tune" = "f9"
 """
 
 from __future__ import annotations
@@ -25,21 +22,16 @@ from typing import Any
 
 from . import limits
 from .errors import ConfigurationError
-from .files import write_whole, writing
 from .profiles.profile import user_folder
 from .records import parse_toml
 
-OPTIONS, SCREEN, KEYS, ALIASES = "options", "screen", "keys", "aliases"
-THEME, COLOURS, FOCUS = "theme", "colours", "focus"
+OPTIONS, SCREEN, KEYS = "options", "screen", "keys"
+THEME, COLOURS = "theme", "colours"
 _SCREEN_VALUES = {
     THEME: (str, 'the name of a theme, as in "nord"'),
-    COLOURS: (str, '"strategy", "surprise" or "none"'),
-    FOCUS: (bool, "true or false"),
+    COLOURS: (str, '"strategy", "surprise", "none" or "underline"'),
 }
 """The type of each value of `[screen]`, and how it is written."""
-HEADER = "Of entropix chat and view; docs/configuration.md explains it."
-
-Value = str | int | float | bool | list[str]
 
 
 def default_path() -> Path:
@@ -57,12 +49,8 @@ class Configuration:
     theme: str | None = None
     colours: str | None = None
     """What the colours of tokens show."""
-    focus: bool = False
-    """Show nothing but the text."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of actions, by the ids of their bindings."""
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    """Models by other names for them."""
     text: str = ""
 
     @classmethod
@@ -96,8 +84,8 @@ class Configuration:
 
     def _with(self, content: Mapping[str, Any]) -> Configuration:
         for section, values in content.items():
-            if section not in (OPTIONS, SCREEN, KEYS, ALIASES):
-                known = f"[{OPTIONS}], [{SCREEN}], [{KEYS}] or [{ALIASES}]"
+            if section not in (OPTIONS, SCREEN, KEYS):
+                known = f"[{OPTIONS}], [{SCREEN}] or [{KEYS}]"
                 raise self.fault(section, section, f"there is no such section: write {known}")
             if not isinstance(values, dict):
                 raise self.fault("", section, f"write [{section}] in a line of its own")
@@ -111,19 +99,13 @@ class Configuration:
         for key, value in keys.items():
             if not isinstance(value, str) or not value:
                 raise self.fault(KEYS, key, 'it must be a key, as in "ctrl+j" or "f9"')
-        aliases = content.get(ALIASES, {})
-        for key, value in aliases.items():
-            if not isinstance(value, str) or not value:
-                raise self.fault(ALIASES, key, "it must be the name of a model")
         options = content.get(OPTIONS, {})
         return Configuration(
             self.path,
             options,
             screen.get(THEME),
             screen.get(COLOURS),
-            screen.get(FOCUS, False),
             keys,
-            aliases,
             self.text,
         )
 
@@ -139,35 +121,3 @@ def _line_of(text: str, section: str, key: str) -> int | None:
         elif section in (current, key) and named.match(line):
             return number
     return None
-
-
-def change(path: Path, section: str, values: Mapping[str, Value | None]) -> None:
-    """Set values of a section of a file, and remove those that are None; all else stays.
-
-    The file and its folder are made where they are missing.
-
-    Raises:
-        ConfigurationError: the file cannot be read or written, or is not TOML.
-    """
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    try:
-        if path.exists():
-            text = limits.read_named(path, limits.CONFIGURATION_BYTES, ConfigurationError)
-            document = tomlkit.parse(text)
-        else:
-            document = tomlkit.document()
-            document.add(tomlkit.comment(HEADER))
-        table = document.setdefault(section, tomlkit.table())
-        for key, value in values.items():
-            if value is not None:
-                table[key] = value
-            elif key in table:
-                del table[key]
-        text = tomlkit.dumps(document)
-    except (OSError, ValueError, TypeError, RecursionError, TOMLKitError) as error:
-        raise ConfigurationError(f"{path} cannot be changed: {error}") from error
-    with writing(path, ConfigurationError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text)

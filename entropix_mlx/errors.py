@@ -72,7 +72,7 @@ class SessionError(EntropixError):
 
 
 class NotesError(EntropixError):
-    """A folder of notes cannot be read, or its index cannot be kept."""
+    """A folder of notes cannot be read or searched."""
 
 
 class TraceError(EntropixError):
@@ -81,18 +81,6 @@ class TraceError(EntropixError):
 
 class DeviceError(EntropixError):
     """MLX cannot be used on this machine."""
-
-
-class BenchError(EntropixError):
-    """A program that the bench starts failed, or its temporary folder cannot be written."""
-
-
-class GroupError(EntropixError):
-    """The ranks of a group cannot work together, or do not reach one another."""
-
-
-class LostRankError(GroupError):
-    """A rank is gone, or never came."""
 
 
 class NonFiniteLogitsError(EntropixError):

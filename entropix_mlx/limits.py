@@ -23,30 +23,21 @@ from .errors import EntropixError
 from .files import expanded, reading, without_waiting
 
 # Sizes of files in bytes, each some ten times that of the largest honest file.
-CONFIG_BYTES = 10**7  # `config.json`, `params.json`, `generation_config.json`: some thousand
+CONFIG_BYTES = 10**7  # `config.json`, `generation_config.json`: some thousand
 INDEX_BYTES = 10**8  # `model.safetensors.index.json`: 10 million for the largest models
 TOKENIZER_BYTES = 3 * 10**8  # each file of a tokenizer: 33 million for a vocabulary of 262,000
 TEMPLATE_BYTES = 10**6  # a chat template: usually some thousand
 PROFILE_BYTES = 10**6  # a profile in TOML: some thousand
 TRACE_BYTES = 10**9  # a trace, which is read line by line: some thousand bytes a token
 ANSWERS_BYTES = 2 * 10**9  # a file of answers, read line by line: some thousand an answer
-PROMISES_BYTES = 10**8  # the promises of all models: some ten thousand each
-PROMISES = 1000  # one for each model and kind of answers
 LINE_BYTES = 2 * 10**7  # a line of either; the longest hold a whole prompt or answer
 TEXT_BYTES = 10**8  # a text to be measured; the longest contexts hold some million characters
-PROMPTS_BYTES = 3 * 10**7  # a file of prompts or questions: GSM8K's has 4 million
+PROMPTS_BYTES = 3 * 10**7  # a file of prompts or questions
 CONVERSATION_BYTES = 2 * 10**8  # a saved conversation, parsed in one piece: some thousand a token
 NOTE_BYTES = 10**7  # a file of a folder of notes; a long book has a million characters
 ATTACHED_BYTES = 10**6  # a file that a question names: more than any context holds
 CONFIGURATION_BYTES = 10**6  # a configuration, a study, a list of hosts, a key: some hundred
-INDEX_PAGE_BYTES = 10**7  # a project's page on a package index: a million for the longest
 GGUF_HEADER_BYTES = 5 * 10**7  # metadata and tensor table: 10 million for large vocabularies
-PICKLE_BYTES = 5 * 10**6  # tensors described in a `.pth` file: a hundred thousand for a thousand
-
-# A chat template is a program.
-TEMPLATE_SECONDS = 2  # CPU time for one conversation; an ordinary one takes a thousandth of that
-TEMPLATE_MEMORY = 2**29  # bytes of address space of its process; Linux enforces it, macOS does not
-TEMPLATE_CHARACTERS = 2 * 10**7  # of what it renders; the longest contexts hold some million
 
 # Counts.
 NOTE_FILES = 10**5  # files and folders inside a folder of notes
@@ -55,7 +46,6 @@ NOTE_PASSAGE_CHARACTERS = 400  # of a passage of a note; a longer paragraph is c
 SIZE = 10**8  # any dimension that a configuration names: width, vocabulary, context
 HEAD_DIM = 4096  # numbers in an attention head: at most some hundred
 DIMENSIONS = 8  # dimensions of a tensor; weights have one or two
-ZIP_ENTRIES = 10**4  # entries of a `.pth` file: some hundred tensors, one each
 FOLDER_ENTRIES = 10**5  # files and folders inside a model folder
 WHOLE = 2**31 - 1  # a whole number on the command line or in the environment
 ANSWERS = 10**6  # answers of one command, and prompts of a file
@@ -63,16 +53,12 @@ GRADED = 10**5  # answers of an evaluation, which plans all of them before it be
 QUESTIONS = 10**4  # questions of a task, and answers to each
 RANKS = 512  # of a group
 PORT = 65535
-ANSWER_CHARACTERS = 10**5  # of a right answer in a file of questions
 CONSTRAINT_CHARACTERS = 5 * 10**5  # a schema, a grammar, a list of choices: usually some thousand
 CONSTRAINT_FUEL = 10**6  # steps of llguidance to build the expressions of one: 50,000 a millisecond
 CONSTRAINT_SYMBOLS = 5 * 10**4  # in the rules that it makes of one
 CONSTRAINT_ROW = 5000  # ways to go on that it follows at once: four for each optional property
 CONSTRAINT_PLACE_SECONDS = 1.0  # in which the place is looked for that it refused
 MESSAGE_CHARACTERS = 300  # of another library's message about what a user wrote
-PATTERN_CHARACTERS = 1000  # a regular expression that grades answers
-PATTERN_REPEATS = 1000  # all counts in braces multiplied
-PATTERN_SECONDS = 1.0  # in which it must have graded one
 NUMBER = 1e30  # the magnitude of a number that a configuration states; float32 ends at 3.4e38
 
 

@@ -1,23 +1,42 @@
-"""How to generate, in one record: what a session keeps and a user changes between turns."""
+"""How to generate, in one record: what a session keeps and a user changes between turns.
+
+`Settings` describes itself. A field has a type, a default, a rule that its values keep, a docstring
+whose first sentence is its help, and says whether samplers decide by it. `described` returns all of
+that; the command line, the server, the remote backend, files of prompts, the configuration file and
+the settings screen read it. So a new option is its field here, and its use.
+"""
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
+import itertools
 import secrets
+from collections import abc
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from .constraints.constraint import Constraint
-from .errors import SettingsError, whole_number
+from .errors import SamplerError, SettingsError
 from .profiles.fields import LARGEST_WHOLE, Number, Rule, one_of, shown
 from .profiles.profile import AUTO, REFERENCE, Profile, resolve
-from .profiles.sampler_specs import check_parameters, parameters
+from .profiles.sampler_specs import parameters
 from .profiles.sections import MOST_ANSWERS
 from .samplers.registry import find_sampler, make_sampler
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
-    from .models.base import AttentionLayers
     from .models.config import ModelShape
     from .samplers.base import Sampler
 
@@ -44,15 +63,50 @@ def number_or_mode(most: int, *modes: str) -> Rule:
 
 
 ANSWERS = number_or_mode(MOST_ANSWERS, "auto")
-_RULES: dict[str, Rule] = {
-    "max_tokens": Number(NO_LIMIT, LARGEST_WHOLE, whole=True),
-    "top_logprobs": Number(0, LARGEST_WHOLE, whole=True),
-    "seed": Number(-(2**64), 2**64, whole=True),
-    "speculation": number_or_mode(MAX_PROPOSED, *SPECULATION_MODES),
-    "answers": ANSWERS,
-    "loops": one_of(*LOOPS),
-    "thinking_budget": Number(0, LARGEST_WHOLE, whole=True),
-}
+
+
+def of_type(kind: type | tuple[type, ...], what: str) -> Rule:
+    """Return a rule for values of a type, which `what` names in a message."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise ValueError(f"must be {what}, not {shown(value)}")
+        return value
+
+    return check
+
+
+def stop_strings(value: Any) -> tuple[str, ...]:
+    """Return texts as a tuple; a rule. A single text stands for itself."""
+    listed = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else value
+    strings = tuple(listed)
+    if not all(string and isinstance(string, str) for string in strings):
+        raise ValueError(f"must be texts, none of them empty, not {shown(listed)}")
+    return strings
+
+
+class Described(NamedTuple):
+    """What an annotation says of a field of `Settings`."""
+
+    rule: Rule
+    """Returns a value as it is kept, or raises a `ValueError` that begins with "must"."""
+    decides: bool = True
+    """Whether a sampler, or the profile that it is built from, reads it."""
+    served: bool = True
+    """Whether a request to the server states it as it is."""
+    error: type[SettingsError] | type[SamplerError] = SettingsError
+    names: tuple[str, ...] = ()
+    """Of the option, where that is not called as the field."""
+
+
+def _whole(low: int, *names: str, served: bool = True) -> Described:
+    rule = Number(low, LARGEST_WHOLE, whole=True)
+    return Described(rule, decides=False, served=served, names=names)
+
+
+def _parameter(name: str, *names: str) -> Described:
+    """A sampling parameter, as ``samplers.toml`` describes it."""
+    return Described(parameters()[name].rule, error=SamplerError, names=names)
 
 
 @dataclass(frozen=True)
@@ -62,79 +116,73 @@ class Settings:
     Raises:
         SettingsError: a value that no model and no sampler can use.
         SamplerError: a sampling parameter that is out of range.
+        ConstraintError: no constraint, or one that is too large.
     """
 
-    max_tokens: int = 256
-    """The most tokens to generate; −1 for as many as the context holds."""
-    sampler: str = "entropix"
-    """The name of a sampler, one of `SAMPLERS`."""
-    profile: str | Path | Profile = AUTO
-    """Thresholds and coefficients: a profile, its name or its file. ``"auto"`` is the one that was
-    calibrated for the model, or ``"reference"``."""
-    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Fields of the profile to change: ``{"thresholds": {"low_entropy": 0.2}}``."""
-    temperature: float | None = None
-    """Replaces the profile's or the baseline's own, as `top_p`, `top_k` and `min_p` do."""
-    top_p: float | None = None  # above 0 and at most 1
-    top_k: int | None = None  # 0 is off, for the baselines
-    min_p: float | None = None  # between 0 and 1
-    logit_bias: Mapping[int, float] | None = None
-    """What is added to the logits of tokens, by their ids. This and the six that follow change what
-    is drawn from, by the formulas in ``samplers/logit_processors.py``; None is off."""
-    repetition_penalty: float | None = None
-    """Above 0; over the prompt that is given (not what a `prompt_cache` holds) and the answer."""
-    presence_penalty: float | None = None
-    """Counts the tokens of the answer only; so does `frequency_penalty`."""
-    frequency_penalty: float | None = None
-    dry_multiplier: float | None = None
-    """At least 0; DRY looks at the prompt and the answer."""
-    dry_base: float | None = None  # at least 1; None is 1.75
-    dry_allowed_length: int | None = None  # at least 1; None is 2
-    seed: int | None = None
-    """The same seed gives the same steps on the same machine; None draws a fresh one."""
-    attention_layers: AttentionLayers = "last"
-    """Which layers' attention is measured: ``"last"`` or ``"all"``."""
-    top_logprobs: int = 0
+    max_tokens: Annotated[int, _whole(NO_LIMIT, "--max-tokens", "-m")] = 256
+    """Tokens of an answer at most; -1 for as many as the context holds."""
+    sampler: Annotated[str, Described(of_type(str, "a name"))] = "entropix"
+    """How tokens are chosen. One of `SAMPLERS`."""
+    profile: Annotated[
+        str | Path | Profile,
+        Described(of_type((str, Path, Profile), "a profile, its name or its file"), served=False),
+    ] = AUTO
+    """Thresholds: a name, a TOML file, or auto for what was calibrated for the model. Or a
+    `Profile`; without a calibration, auto is ``"reference"``."""
+    changes: Annotated[
+        Mapping[str, Mapping[str, Any]], Described(of_type(Mapping, "a mapping"), served=False)
+    ] = field(default_factory=dict)
+    """Fields of the profile to change. For example ``{"thresholds": {"low_entropy": 0.2}}``."""
+    temperature: Annotated[float | None, _parameter("temperature", "--temp", "--temperature")] = (
+        None
+    )
+    top_p: Annotated[float | None, _parameter("top_p")] = None
+    top_k: Annotated[int | None, _parameter("top_k")] = None
+    min_p: Annotated[float | None, _parameter("min_p")] = None
+    logit_bias: Annotated[Mapping[int, float] | None, _parameter("logit_bias")] = None
+    repetition_penalty: Annotated[float | None, _parameter("repetition_penalty")] = None
+    presence_penalty: Annotated[float | None, _parameter("presence_penalty")] = None
+    frequency_penalty: Annotated[float | None, _parameter("frequency_penalty")] = None
+    seed: Annotated[int | None, Described(Number(-(2**64), 2**64, whole=True), decides=False)] = (
+        None
+    )
+    """The same seed gives the same steps on the same machine. None draws a fresh one."""
+    attention_layers: Annotated[
+        Literal["last", "all"], Described(one_of(*ATTENTION_LAYERS), False, False)
+    ] = "last"
+    """Layers whose attention is measured: last or all."""
+    top_logprobs: Annotated[int, _whole(0, served=False)] = 0
     """How many of the most probable tokens a step lists."""
-    loops: str = "allow"
-    """``"stop"`` ends an answer that does nothing but repeat itself; see `answer.loops`. Under a
+    loops: Annotated[Literal["allow", "stop"], Described(one_of(*LOOPS), decides=False)] = "allow"
+    """Stop ends an answer that does nothing but repeat itself. See `answer.loops`. Under a
     constraint nothing is ended, but JSON that repeats itself is made to close what is open."""
-    speculation: str | int = "auto"
-    """Tokens that are proposed where the text repeats itself, and checked in one pass: ``"auto"``
-    for as many as pay, ``"off"``, or a number. They change no token but by rounding."""
-    stop: tuple[str, ...] = ()
-    """Strings that end an answer and are no part of it; a single text stands for itself. Text that
-    may yet become one is held back, and is lost where the answer is cancelled meanwhile."""
-    answers: str | int = 1
-    """Answers that are drawn, of which one is chosen by the section ``answers`` of the profile: a
-    number, or ``"auto"`` for more than one only where the first is not sure. For `stream_answers`,
-    `generate`, `batch_generate` and `Session`."""
-    thinking_budget: int | None = None
-    """The most tokens of reasoning, which the model's own end tag ends then; None for no limit."""
-    constraint: Constraint | None = None
+    speculation: Annotated[
+        int | str, Described(number_or_mode(MAX_PROPOSED, *SPECULATION_MODES), False, False)
+    ] = "auto"
+    """Tokens that are proposed at a time where the text repeats itself: auto, off or N. They are
+    checked in one pass, and change no token but by rounding."""
+    stop: Annotated[tuple[str, ...], Described(stop_strings, decides=False)] = ()
+    """Texts before which an answer ends. A single text stands for itself. Text that may yet become
+    one is held back, and is lost where the answer is cancelled meanwhile."""
+    answers: Annotated[int | str, Described(ANSWERS, decides=False)] = 1
+    """Answers of which the best is chosen: N, or auto for several where the first is unsure. The
+    section ``answers`` of the profile says how. For `stream_answers`, `generate`, `batch_generate`
+    and `Session`."""
+    thinking_budget: Annotated[int | None, _whole(0)] = None
+    """Tokens of reasoning at most. The model's own end tag ends it then; None is no limit."""
+    constraint: Annotated[Constraint | None, Described(Constraint.of, False, False)] = None
     """What the answer must match as a whole: a `Constraint`, or an object such as
     ``{"regex": "[0-9]+"}``. No thought and no passage is inserted into such an answer."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "constraint", Constraint.of(self.constraint))
-        for name, rule in _RULES.items():
-            self._keep(name, rule)
-        for name, value in self._overrides().items():
-            object.__setattr__(self, name, value)
-        if self.attention_layers not in ATTENTION_LAYERS:
-            raise SettingsError(
-                f"attention_layers must be one of {', '.join(ATTENTION_LAYERS)},"
-                f" not {shown(self.attention_layers)}"
-            )
-        object.__setattr__(self, "stop", _stop_strings(self.stop))
-        if not isinstance(self.sampler, str):
-            raise SettingsError(f"sampler must be a name, not {shown(self.sampler)}")
-        if not isinstance(self.profile, (str, Path, Profile)):
-            raise SettingsError(
-                f"profile must be a profile, its name or its file, not {shown(self.profile)}"
-            )
-        if not isinstance(self.changes, Mapping):
-            raise SettingsError(f"changes must be a mapping, not {shown(self.changes)}")
+        for name, option in described().items():
+            value = getattr(self, name)
+            if value is None and option.default is None:
+                continue
+            try:
+                object.__setattr__(self, name, option.rule(value))
+            except ValueError as error:
+                raise option.error(f"{name} {error}") from None
 
     def resolved(self, config: ModelShape) -> ResolvedSettings:
         """Return the settings of one answer of a model, as the engine takes them.
@@ -148,12 +196,12 @@ class Settings:
             profile = resolve(profile, config, self.changes)
         seed = draw_seed() if self.seed is None else self.seed
         settings = replace(self, profile=profile, changes={}, seed=seed)
-        sampler = make_sampler(self.sampler, profile, settings._overrides())
+        sampler = make_sampler(self.sampler, profile, settings.parameters)
         return ResolvedSettings(settings, sampler, seed)
 
     def check(self) -> None:
         """Raise what `resolved` would, as far as that does not depend on a model."""
-        find_sampler(self.sampler).check(self._overrides())
+        find_sampler(self.sampler).check(self.parameters)
         named = REFERENCE if self.profile == AUTO else self.profile
         Profile.load(named).replace(self.changes)
 
@@ -174,32 +222,66 @@ class Settings:
             given[each.name] = value
         return {name: value for name, value in given.items() if value not in ({}, ())}
 
-    def _overrides(self) -> dict[str, Any]:
-        return check_parameters({name: getattr(self, name) for name in parameters()})
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The sampling parameters that are stated."""
+        given = {name: getattr(self, name) for name in parameters()}
+        return {name: value for name, value in given.items() if value is not None}
 
-    def _keep(self, name: str, rule: Rule) -> None:
-        value = getattr(self, name)
-        if value is None and name in ("seed", "thinking_budget"):
-            return
-        try:
-            object.__setattr__(self, name, rule(value))
-        except ValueError as error:
-            raise SettingsError(f"{name} {error}") from None
+    @property
+    def deciding(self) -> Settings:
+        """The same with the defaults of all fields by which no sampler decides."""
+        others = {o.name: o.default for o in described().values() if not o.decides}
+        return replace(self, **others)
 
 
-def draft_length(tokens: Any) -> int:
-    """Return how many tokens a draft model is to propose for a pass.
+class SettingsOption(NamedTuple):
+    """A field of `Settings`, as `described` returns it."""
 
-    Raises:
-        TypeError: it is no whole number.
-        SettingsError: so many cannot be proposed.
-    """
-    length = whole_number("the number of draft tokens", tokens, least=1)
-    if length > MAX_PROPOSED:
-        raise SettingsError(
-            f"a draft model proposes at most {MAX_PROPOSED} tokens for a pass, not {length}"
-        )
-    return length
+    name: str
+    type: Any
+    default: Any
+    rule: Rule
+    decides: bool
+    served: bool
+    error: type[SettingsError] | type[SamplerError]
+    names: tuple[str, ...]
+
+    @property
+    def help(self) -> str:
+        known = parameters()
+        return known[self.name].help if self.name in known else _docstrings()[self.name]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a table writes it as a text, and not as JSON."""
+        origin, kinds = get_origin(self.type), get_args(self.type) or (self.type,)
+        is_mixed = origin is abc.Mapping or int in kinds
+        return origin is Literal or (str in kinds and not is_mixed)
+
+
+@functools.cache
+def described() -> Mapping[str, SettingsOption]:
+    """Return all fields of `Settings` by their names."""
+    hints = get_type_hints(Settings, include_extras=True)
+    found = {}
+    for each in fields(Settings):
+        kind, about = get_args(hints[each.name])
+        default = {} if each.default is MISSING else each.default
+        found[each.name] = SettingsOption(each.name, kind, default, *about)
+    return found
+
+
+@functools.cache
+def _docstrings() -> dict[str, str]:
+    """Return the first sentences of the docstrings of the fields, by their names."""
+    [settings] = ast.parse(inspect.getsource(Settings)).body
+    found = {}
+    for statement, after in itertools.pairwise(settings.body):  # type: ignore[attr-defined]
+        if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
+            text = " ".join(ast.literal_eval(after.value).split())
+            found[ast.unparse(statement.target)] = text.partition(". ")[0].rstrip(".")
+    return found
 
 
 def draw_seed() -> int:
@@ -226,14 +308,6 @@ class ResolvedSettings:
 
     def with_seed(self, seed: int) -> ResolvedSettings:
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
-
-
-def _stop_strings(value: Any) -> tuple[str, ...]:
-    listed = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else value
-    strings = tuple(listed)
-    if not all(string and isinstance(string, str) for string in strings):
-        raise SettingsError(f"stop must be texts, none of them empty, not {shown(listed)}")
-    return strings
 
 
 DEFAULTS = Settings()  # what `Settings.options` leaves out

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from . import old_names
-from .records import from_record
+from .records import Measured, from_record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,13 +124,6 @@ class ChosenBy(StrEnum):
     USER = "user"
 
 
-class Stopped(StrEnum):
-    """Why a branch was pruned."""
-
-    BEHIND = "behind"  # it was among the worse half of those that might still win
-    DECIDED = "decided"  # nothing that came after could change the winner
-
-
 @dataclass(frozen=True, slots=True)
 class Branch:
     """One continuation at a fork, as far as it was followed."""
@@ -140,13 +132,11 @@ class Branch:
     text: str
     mean_logprob: float  # nats a token, at temperature 1
     mean_entropy: float  # bits a token
-    first_logprob: float | None = None  # nats, of its first token; None in older traces
+    first_logprob: float | None = None  # nats, of its first token; None where unknown
     lead: float | None = None
-    """Nats a token by which it leads the first branch, over the tokens that both have, where copied
-    ones do not count in favour: 0 for the first branch, None in traces of version 1."""
+    """Nats a token by which it leads the first branch, over the tokens that both have: 0 for the
+    first branch."""
     error: float | None = None  # standard error of the lead; None where it is unknown
-    copied: int = 0  # tokens that complete a copy of tokens of the prompt, the answer or the branch
-    stopped: Stopped | None = None  # None for one that was followed to its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,30 +146,11 @@ class Fork:
     branches: tuple[Branch, ...]  # the one that begins with the most probable token comes first
     winner: int
     chosen_by: ChosenBy = ChosenBy.SCORE
-    closest: float | None = None  # nats a token that decided the closest pruning; None without any
     lookahead_tokens: int = 0  # computed beside the branches, to see where a sentence ends
 
-
-class DropReason(StrEnum):
-    """Why a trial did not become the text."""
-
-    END = "end"  # the answer would have ended with the insertion
-    ECHO = "echo"  # the tokens after the insertion repeated it
-    LOOP = "loop"  # the tokens after the insertion repeated the answer
-    WORSE = "worse"  # the continuation without the insertion scored better
-    LEFT = "left"  # it is the continuation without the insertion, and the one with it scored better
-    LOST = "lost"  # it was the beginning of a sentence, and the model did not know how to go on
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """Tokens that were followed on trial and dropped: an insertion with the tokens after it, the
-    continuation without it, or the sentence that a retrieved passage replaced."""
-
-    origin: Origin  # that of the first token, had it become the text
-    tokens: tuple[int, ...]
-    text: str
-    reason: DropReason
+    def __post_init__(self) -> None:
+        if not 0 <= self.winner < len(self.branches):
+            raise ValueError(f"winner is {self.winner}, and there is no such branch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,11 +238,11 @@ class Step:
     entropy: float
     varentropy: float
     margin: float
-    attention_entropy: float
-    attention_varentropy: float
-    agreement: float
-    head_divergence: float
-    interaction_strength: float
+    attention_entropy: Measured
+    attention_varentropy: Measured
+    agreement: Measured
+    head_divergence: Measured
+    interaction_strength: Measured
     position_score: float
     """The published weighted sum of the metrics; logprob + position_score compares tokens of
     different positions."""
@@ -283,9 +254,6 @@ class Step:
     top_k: int  # 0 is off
     min_p: float  # 0 is off
     origin: Origin = Origin.SAMPLED
-    self_certainty: float | None = None
-    """Nats: KL divergence of the prediction at temperature 1 from the uniform one; None where it is
-    unknown."""
     strain: float | None = None
     """Bits: −log2 of the probability that the model gave to all tokens that a constraint allowed
     here. 0 where it changed nothing, None where there was none."""
@@ -299,8 +267,6 @@ class Step:
     """Tokens that were drawn here and discarded: 1 where an intervention begins."""
     triggered_at: int | None = None
     """On the first token of an inserted text: index of the step that triggered it."""
-    dropped: Dropped | None = None
-    """The trial that was dropped here; the text goes on as if it had not been."""
     source: Source | None = None
     """On the first token of a retrieved passage: its place in the notes."""
     proposed: int = field(default=0, compare=False)
@@ -338,13 +304,7 @@ class Step:
             ValueError: a field is missing or has another type; fields of a later version are
                 ignored.
         """
-        absent = [name for name in OF_ATTENTION if record.get(name, 0) is None]
-        step = from_record(cls, old_names.of_step(record) | dict.fromkeys(absent, 0.0))
-        if absent:
-            step = replace(step, **dict.fromkeys(absent, math.nan))  # type: ignore[arg-type]
-        if step.fork and not 0 <= step.fork.winner < len(step.fork.branches):
-            raise ValueError(f"fork.winner is {step.fork.winner}, and there is no such branch")
-        return step
+        return from_record(cls, record)
 
 
 def first_divergence(first: Sequence[Step], second: Sequence[Step]) -> int | None:

@@ -1,11 +1,10 @@
-"""The totals of a generation, added up from its `Step`s, and tables that compare samplers."""
+"""The totals of a generation, added up from its `Step`s."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -13,7 +12,6 @@ from .constraints.fields import Field, fields_of
 from .palette import step_as_html
 from .profiles.confidence import AnswerMetrics, scores_of
 from .step import LOOP, NOT_OF_THE_MODEL, Origin, Step, Strategy
-from .tables import Table
 
 LOOP_ENDING = "it repeated itself"
 REPETITION_LENGTH = 4  # tokens in a row that the same answer has already
@@ -29,7 +27,6 @@ class Summary:
         self.insertions = 0
         self.retrieved_tokens = 0  # tokens of passages of the user's notes
         self.retrievals = 0  # passages of the user's notes
-        self.dropped = 0  # insertions that were tried and dropped
         self.forks = 0  # forks of which a branch became the text
         self.choices = 0  # tokens or branches that the user chose
         self.roll_backs = 0  # tokens that were drawn and discarded
@@ -61,7 +58,6 @@ class Summary:
         self.inserted_tokens += step.origin is Origin.INSERTED
         self.retrieved_tokens += step.origin is Origin.RETRIEVED
         self.retrievals += step.source is not None
-        self.dropped += step.dropped is not None and step.dropped.origin is Origin.INSERTED
         self.forks += step.fork is not None
         self.roll_backs += step.rolled_back
         self.proposed += step.proposed
@@ -123,7 +119,6 @@ class Summary:
         counts = {
             "insertion": self.insertions,
             "passage": self.retrievals,
-            "dropped insertion": self.dropped,
             "fork": self.forks,
             "choice": self.choices,
             "rewind": self.roll_backs,
@@ -191,7 +186,6 @@ class Summary:
             "interventions": {
                 "insertions": self.insertions,
                 "retrievals": self.retrievals,
-                "dropped": self.dropped,
                 "forks": self.forks,
                 "choices": self.choices,
                 "roll_backs": self.roll_backs,
@@ -219,89 +213,18 @@ class Summary:
 def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
     """Return how many generated tokens an answer committed, and how many it discarded.
 
-    A discarded insertion costs its tokens and the draw that was put back. At a fork all tokens of
-    all branches went through the model, and those of the lookahead; only the winner's are steps.
+    At a fork all tokens of all branches went through the model, and those of the lookahead; only
+    the winner's are steps.
     """
     discarded = 0
     for place, step in enumerate(steps):
         discarded += step.rolled_back
-        if step.dropped is not None:
-            discarded += len(step.dropped.tokens) + 1
         if step.fork is not None:
             winner = len(step.fork.branches[step.fork.winner].tokens)
             followed = sum(len(branch.tokens) for branch in step.fork.branches)
             committed = min(winner, len(steps) - place)
             discarded += followed - committed + step.fork.lookahead_tokens
     return len(steps), discarded
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One answer of one sampler."""
-
-    sampler: str
-    seed: int
-    steps: tuple[Step, ...]
-
-    @property
-    def text(self) -> str:
-        return "".join(step.text for step in self.steps)
-
-
-@dataclass(frozen=True)
-class Result:
-    """The totals of the answers of one sampler; means are over the tokens of all of them."""
-
-    sampler: str
-    answers: int
-    distinct_texts: int
-    tokens: int  # generated in all; the means count inserted tokens and ends of text too
-    mean_logprob: float  # nats a token, under the model at temperature 1
-    perplexity: float  # exp(−mean_logprob)
-    repetition: float  # of runs of `REPETITION_LENGTH` tokens
-    tokens_per_second: float  # of one answer, without the prefill; 0 if none has two tokens
-    insertions: int
-    branches: int
-
-
-COLUMNS = {
-    "sampler": "{.sampler}",
-    "answers": "{.answers}",
-    "distinct": "{.distinct_texts}",
-    "tokens": "{.tokens}",
-    "mean log p": "{.mean_logprob:.3f}",
-    "perplexity": "{.perplexity:.2f}",
-    "repetition": "{.repetition:.1%}",
-    "tokens/s": "{.tokens_per_second:.1f}",
-    "insertions": "{.insertions}",
-    "forks": "{.branches}",
-}
-
-
-def summarize(samples: Iterable[Sample]) -> list[Result]:
-    """Return one result for each sampler, in the order of their first samples."""
-    groups: dict[str, list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault(sample.sampler, []).append(sample)
-    return [_result(sampler, group) for sampler, group in groups.items()]
-
-
-def _result(sampler: str, group: list[Sample]) -> Result:
-    steps = [step for sample in group for step in sample.steps]
-    summaries = [Summary.of(sample.steps) for sample in group]
-    mean_logprob = sum(step.logprob for step in steps) / max(1, len(steps))
-    return Result(
-        sampler=sampler,
-        answers=len(group),
-        distinct_texts=len({sample.text for sample in group}),
-        tokens=len(steps),
-        mean_logprob=mean_logprob,
-        perplexity=math.exp(-mean_logprob),
-        repetition=repetition([[step.token for step in sample.steps] for sample in group]),
-        tokens_per_second=_speed(summaries),
-        insertions=sum(summary.insertions for summary in summaries),
-        branches=sum(summary.forks for summary in summaries),
-    )
 
 
 def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) -> float:
@@ -312,12 +235,3 @@ def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) 
         total += len(runs)
         repeated += len(runs) - len(set(runs))
     return repeated / total if total else 0.0
-
-
-def _speed(summaries: list[Summary]) -> float:
-    elapsed = sum(summary.decoding_time for summary in summaries)
-    return sum(summary.decoded_tokens for summary in summaries) / elapsed if elapsed else 0.0
-
-
-def to_table(results: Iterable[Result], columns: Mapping[str, str] = COLUMNS) -> Table:
-    return Table(list(columns), [[form.format(r) for form in columns.values()] for r in results])

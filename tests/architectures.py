@@ -74,6 +74,9 @@ WINDOW = 8
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     # plain grouped heads, in their many spellings
     "llama": {},
+    "mistral": {},
+    "qwen2": {},
+    "qwen3": {},
     "cohere": {},
     "gemma": {},
     "glm4": {"partial_rotary_factor": 0.5},
@@ -111,6 +114,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "exaone4": {
         "sliding_window": WINDOW,
         "sliding_window_pattern": "LG",
+        "layer_types": SLIDES,
         "rope_scaling": None,
     },
     "olmo3": {"sliding_window": WINDOW, "layer_types": SLIDES},

@@ -25,12 +25,10 @@ from transformers import PreTrainedTokenizerFast
 
 import entropix_mlx
 from entropix_mlx import cli
-from entropix_mlx.conversion import convert
-from entropix_mlx.conversion.recipe import Recipe
-from entropix_mlx.downloads.demo_model import demo_model
-from entropix_mlx.engine.runner import Runner
-from entropix_mlx.models.config import LlamaConfig
-from entropix_mlx.models.llama.model import Model
+from entropix_mlx.checkpoints.convert import convert, save
+from entropix_mlx.checkpoints.demo import demo_model
+from entropix_mlx.models import llama
+from entropix_mlx.models.base import LanguageModel
 from entropix_mlx.step import Step
 
 settings.register_profile("entropix", max_examples=25, deadline=None)
@@ -38,6 +36,7 @@ settings.load_profile("entropix")
 
 PROMPT = list(b"The quick brown fox")
 TINY = {
+    "model_type": "llama",
     "vocab_size": 258,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -48,17 +47,21 @@ TINY = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0,
     "max_position_embeddings": 256,
+    "tie_word_embeddings": True,
 }
 
 
-def make_tiny_model(seed: int = 0, scale: float = 0.5, **changes: object) -> Model:
+def make_tiny_model(seed: int = 0, scale: float = 0.5, **changes: object) -> LanguageModel:
     """Return a tiny model with random weights: of scale 0.5, it has strong preferences."""
-    model = Model(LlamaConfig(**(TINY | changes)))
+    config = TINY | changes
+    model_class, arguments = llama.classes(config)
+    inner = model_class(arguments.from_dict(config))
     keys = iter(mx.random.split(mx.random.key(seed), 200))
-    model.update(
-        tree_map(lambda p: scale * mx.random.normal(p.shape, key=next(keys)), model.parameters())
+    inner.update(
+        tree_map(lambda p: scale * mx.random.normal(p.shape, key=next(keys)), inner.parameters())
     )
-    return model
+    inner.eval()
+    return LanguageModel(inner, config)
 
 
 def make_byte_tokenizer(words: str = "") -> TokenizerWrapper:
@@ -117,6 +120,8 @@ def tokens(steps: Iterable[Step]) -> list[int]:
 
 def run_answer(model, tokenizer, prompt, resolved, *, pipelined=True, **more):
     """Return the steps of one answer with resolved settings, which may be forced to begin so."""
+    from entropix_mlx.api.runner import Runner
+
     runner = Runner(model, tokenizer, pipelined=pipelined)
     return list(runner.stream(runner.add(prompt, resolved, **more)))
 
@@ -124,7 +129,7 @@ def run_answer(model, tokenizer, prompt, resolved, *, pipelined=True, **more):
 @lru_cache(maxsize=1)
 def computes_bfloat16() -> bool:
     """Return whether the device does; MLX may end a process that asks for what is missing."""
-    probe = [sys.executable, Path(__file__).parents[1] / ".ci" / "gpu.py", "bfloat16"]
+    probe = [sys.executable, Path(__file__).with_name("gpu.py"), "bfloat16"]
     return mx.default_device() == mx.cpu or subprocess.run(probe, check=False).returncode == 0
 
 
@@ -158,7 +163,7 @@ def own_profiles(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture(scope="session")
-def tiny_model() -> Model:
+def tiny_model() -> LanguageModel:
     return make_tiny_model()
 
 
@@ -188,11 +193,13 @@ def sentences(monkeypatch: pytest.MonkeyPatch) -> TokenizerWrapper:
 
 
 @pytest.fixture
-def tiny_folder(tmp_path: Path, tiny_model: Model, byte_tokenizer: TokenizerWrapper) -> Path:
+def tiny_folder(
+    tmp_path: Path, tiny_model: LanguageModel, byte_tokenizer: TokenizerWrapper
+) -> Path:
     """A loadable model folder, to be damaged."""
     folder = tmp_path / "tiny"
     folder.mkdir()
-    convert.save(tiny_model, byte_tokenizer, folder)
+    save(tiny_model.inner, byte_tokenizer, folder)
     return folder
 
 
@@ -219,7 +226,7 @@ def demo_file() -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo(demo_file: Path) -> tuple[Model, TokenizerWrapper]:
+def demo(demo_file: Path) -> tuple[LanguageModel, TokenizerWrapper]:
     return entropix_mlx.load(demo_file)
 
 
@@ -227,4 +234,4 @@ def demo(demo_file: Path) -> tuple[Model, TokenizerWrapper]:
 def demo_folder(demo_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo model as a folder for mlx-lm, unpacked to float32."""
     folder = tmp_path_factory.mktemp("converted") / "demo"
-    return convert.convert(demo_file, folder, Recipe(dequantize=True, dtype="float32"))
+    return convert(demo_file, folder, dequantize=True, dtype="float32")

@@ -1,18 +1,11 @@
 """Checkpoints as others write them, made from tiny models without this package's own writer."""
 
-import base64
 import json
-import math
-import pickle
-import zipfile
 from dataclasses import asdict
 
 import mlx.core as mx
-import numpy as np
 from mlx.utils import tree_flatten
 from tokenizers import pre_tokenizers
-
-from tests.conftest import make_tiny_model
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -43,9 +36,11 @@ def edit_json(file, **changes):
 def write_folder(folder, model, tokenizer, dtype=mx.float32, shards=1, **config):
     """Write a model as Hugging Face does; return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(asdict(model.config) | config))
+    (folder / "config.json").write_text(json.dumps(asdict(model.inner.args) | config))
     tokenizer.save_pretrained(folder)
-    weights = [(name, weight.astype(dtype)) for name, weight in tree_flatten(model.parameters())]
+    weights = [
+        (name, weight.astype(dtype)) for name, weight in tree_flatten(model.inner.parameters())
+    ]
     if shards == 1:
         mx.save_safetensors(str(folder / "model.safetensors"), dict(weights))
         return folder
@@ -94,14 +89,12 @@ def tensors_of(model):
 def stored_as(model, names):
     """Return a model's tensors by other names; only Llama's own have their rows interleaved."""
     tensors = {}
-    heads = {
-        ".q_proj.": model.config.num_attention_heads,
-        ".k_proj.": model.config.num_key_value_heads,
-    }
-    for key, weight in tree_flatten(model.parameters()):
+    args = model.inner.args
+    heads = {".q_proj.": args.num_attention_heads, ".k_proj.": args.num_key_value_heads}
+    for key, weight in tree_flatten(model.inner.parameters()):
         name, rows = key, weight
         for part, count in heads.items():
-            if part in key and model.config.model_type == "llama":
+            if part in key and args.model_type == "llama":
                 rows = interleaved(rows, count)
         for ours, theirs in names:
             name = name.replace(ours, theirs)
@@ -111,7 +104,8 @@ def stored_as(model, names):
 
 def metadata_of(model):
     """Return the metadata of a GGUF file, its tokenizer being that of single bytes."""
-    config = model.config
+    config = model.inner.args
+    width = model.inner.layers[0].self_attn.head_dim
     return {
         "general.architecture": "llama",
         "llama.embedding_length": mx.array(config.hidden_size),
@@ -119,7 +113,7 @@ def metadata_of(model):
         "llama.block_count": mx.array(config.num_hidden_layers),
         "llama.attention.head_count": mx.array(config.num_attention_heads),
         "llama.attention.head_count_kv": mx.array(config.num_key_value_heads),
-        "llama.attention.key_length": mx.array(config.head_dim),
+        "llama.attention.key_length": mx.array(width),
         "llama.attention.layer_norm_rms_epsilon": mx.array(config.rms_norm_eps),
         "llama.rope.freq_base": mx.array(config.rope_theta),
         "llama.context_length": mx.array(config.max_position_embeddings),
@@ -148,79 +142,3 @@ def save_gguf(file, tensors, metadata, without, changes):
     )
     mx.save_gguf(str(file), tensors, metadata)
     return file
-
-
-META_NAMES = [
-    ("model.embed_tokens", "tok_embeddings"),
-    ("model.norm", "norm"),
-    ("lm_head", "output"),
-    ("model.layers.", "layers."),
-    ("self_attn.q_proj", "attention.wq"),
-    ("self_attn.k_proj", "attention.wk"),
-    ("self_attn.v_proj", "attention.wv"),
-    ("self_attn.o_proj", "attention.wo"),
-    ("input_layernorm", "attention_norm"),
-    ("post_attention_layernorm", "ffn_norm"),
-    ("mlp.gate_proj", "feed_forward.w1"),
-    ("mlp.down_proj", "feed_forward.w2"),
-    ("mlp.up_proj", "feed_forward.w3"),
-]
-
-
-def write_meta(folder, count=1, embedding_axis=0):
-    """Write a model as Meta does, in some files, with a tokenizer of 258 tokens; return it."""
-    model = make_tiny_model(vocab_size=258 + 256, tie_word_embeddings=False)
-    weights = {name: np.array(rows) for name, rows in stored_as(model, META_NAMES).items()}
-    for number in range(count):
-        own = {
-            name: _sliced(name, rows, count, embedding_axis)[number]
-            for name, rows in weights.items()
-        }
-        write_torch(folder / f"consolidated.{number:02d}.pth", own)
-    params = {"dim": 32, "n_layers": 3, "n_heads": 4, "n_kv_heads": 2, "vocab_size": -1}
-    params |= {"norm_eps": model.config.rms_norm_eps, "rope_theta": model.config.rope_theta}
-    (folder / "params.json").write_text(json.dumps(params))
-    tokens = [bytes([byte]) for byte in range(256)] + [b"th", b"the"]
-    lines = [base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens)]
-    (folder / "tokenizer.model").write_bytes(b"".join(lines))
-    return model
-
-
-def _sliced(name, weight, count, embedding_axis):
-    axes = {"wo.": 1, "w2.": 1, "tok_embeddings.": embedding_axis}
-    axis = next((axis for part, axis in axes.items() if part in name), 0)
-    return [weight] * count if name.endswith("norm.weight") else np.split(weight, count, axis)
-
-
-def write_torch(file, content):
-    """Write what `torch.save` would of a dictionary of float32 arrays, or of anything else.
-
-    A tensor is described as PyTorch does it. What is no array is pickled, or is a pickle already.
-    """
-    storages = []
-
-    def describe(value):
-        if isinstance(value, np.ndarray):
-            storages.append(np.ascontiguousarray(value).tobytes())
-            strides = tuple(math.prod(value.shape[axis + 1 :]) for axis in range(value.ndim))
-            return pickled_tensor(str(len(storages) - 1), value.size, value.shape, strides)
-        return value if isinstance(value, bytes) else _pickled(value)
-
-    described = b"".join(_pickled(name) + describe(value) for name, value in content.items())
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("consolidated/data.pkl", b"\x80\x02}(" + described + b"u.")
-        for number, numbers in enumerate(storages):
-            archive.writestr(f"consolidated/data/{number}", numbers)
-    return file
-
-
-def pickled_tensor(key, count, shape, strides):
-    """Return the instructions of a pickle for a tensor of `count` numbers in the storage `key`."""
-    storage = b"(" + _pickled("storage") + b"ctorch\nFloatStorage\n"
-    storage += b"".join(map(_pickled, (key, "cpu", count))) + b"tQ"
-    body = b"(" + storage + b"K\0" + _pickled(shape) + _pickled(strides) + b"t"
-    return b"ctorch._utils\n_rebuild_tensor_v2\n" + body + b"R"
-
-
-def _pickled(value):
-    return pickle.dumps(value, 2)[2:-1]

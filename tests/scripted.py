@@ -1,19 +1,15 @@
-"""Answers without a model: positions that follow from the text so far, and who serves requests."""
+"""Answers without a model: rows that follow from the text so far, and who serves a sequence."""
 
-import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass
+from types import SimpleNamespace
 
-from entropix_mlx.answer.answer import Answer
-from entropix_mlx.answer.interventions.forks import Forks, chosen
-from entropix_mlx.answer.interventions.retrieval import Retrieval
-from entropix_mlx.answer.interventions.thinking import Thinking
-from entropix_mlx.answer.position import Position
-from entropix_mlx.answer.requests import NOTHING, TEXT, Advance, Ask, Keep, Split
-from entropix_mlx.answer.writer import Writer
-from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Decision, Metrics, Strategy
+from entropix_mlx.answer.forks import ForkTrial
+from entropix_mlx.engine.sequence import Sequence
+from entropix_mlx.samplers.row import Row
+from entropix_mlx.settings import Settings
+from entropix_mlx.step import Metrics, Strategy
 from tests.conftest import make_byte_tokenizer
 
 EOS = 257
@@ -31,7 +27,7 @@ class ScriptedDistribution:
 
     text: tuple[int, ...]
     seed: int
-    letters: Sequence[int]
+    letters: Tokens[int]
 
     def logprobs(self, tokens):
         return [-token / 50 for token in tokens]
@@ -42,140 +38,50 @@ class ScriptedDistribution:
 
 
 def scripted(text, seed, letters):
-    """Return the position after a text, always the same for the same text."""
+    """Return the row after a text, always the same for the same text."""
     chance = random.Random(f"{tuple(text)} {seed}")
     metrics = Metrics(*(chance.uniform(0, 5) for _ in Metrics._fields))
     strategy = chance.choice(STRATEGIES)
     usual = letters[(len(text) - len(PROMPT)) % len(letters)]
     token = usual if letters is PROSE and chance.random() < 0.95 else chance.choice(letters)
     token = EOS if chance.random() < 0.01 else token
-    decision = Decision(strategy, 0.7, 0.9, 27, 0.03, metrics)
     distribution = ScriptedDistribution(tuple(text), seed, letters)
-    return Position(decision, token, -chance.uniform(0, 4), distribution=distribution)
+    return Row(
+        token,
+        -chance.uniform(0, 4),
+        metrics,
+        strategy,
+        0.7,
+        0.9,
+        27,
+        0.03,
+        distribution=distribution,
+    )
 
 
-@dataclass
-class Host:
-    """Serves requests as a slot does, and checks that each may come where it comes."""
-
-    chance: random.Random
-    script: tuple[int, Sequence[int]]
-    cached: list[int] = field(default_factory=lambda: PROMPT[:-1])
-    branches: list[list[int]] | None = None
-    asked: int = 0
-    computed: list[tuple[int, ...]] = field(default_factory=list)
-    """Every text whose next position was asked for."""
-
-    def serve(self, request):
-        match request:
-            case Advance(tokens) if self.branches is None:
-                self.cached.append(tokens[TEXT])
-                return self.positions([self.cached])
-            case Advance(tokens):
-                for number, token in tokens.items():
-                    self.branches[number].append(token)
-                return self.positions([self.cached + self.branches[n] for n in tokens])
-            case Split(count):
-                assert self.branches is None
-                self.branches = [[] for _ in range(count)]
-            case Keep(number, tokens):
-                assert self.branches[number][: len(tokens)] == list(tokens)
-                self.cached += tokens
-                self.branches = None
-            case Ask(fork):
-                self.asked += 1
-                return chosen(fork, self.chance.randrange(len(fork.branches)))
-        return None
-
-    def positions(self, texts):
-        self.computed += map(tuple, texts)
-        return [scripted(text, *self.script) for text in texts]
+def sequence_of(profile, limit, hooks=None, **options):
+    """Return a sequence to `PROMPT` for a model that is not there."""
+    config = SimpleNamespace(
+        vocab_size=TOKENIZER.vocab_size + 2, max_position_embeddings=4096, model_type="none"
+    )
+    settings = Settings(max_tokens=limit, profile=profile, seed=1, **options)
+    resolved = settings.resolved(config)
+    return Sequence(SimpleNamespace(config=config), TOKENIZER, PROMPT, resolved, hooks)
 
 
-@dataclass
-class Cancel:
-    """Becomes true after it was asked so often."""
-
-    after: int
-    asked: int = 0
-
-    def __call__(self):
-        self.asked += 1
-        return self.asked > self.after
-
-    @property
-    def happened(self):
-        return self.asked > self.after
-
-
-def make_profile(chance):
-    think = {
-        "text": [" Wait,", " Hm.", "\n"],
-        "place": chance.choice(["sentence", "word", "word"]),
-        "max_insertions": chance.choice([0, 1, 3]),
-        "min_gap": chance.choice([1, 4]),
-        "wait": chance.choice([0, 5]),
-        "watch": chance.choice([0, 1, 5]),
-        "loop_length": chance.choice([0, 2, 3]),
-        "least_gain": chance.choice([-math.inf, 0.0]),
-    }
-    fork = {
-        "width": chance.choice([1, 2, 4]),
-        "depth": chance.choice([1, 2, 6]),
-        "max_branches": chance.choice([0, 1, 50]),
-        "min_gap": chance.choice([0, 3]),
-        "ask_margin": chance.choice([0.0, 0.2, 100.0]),
-        "margin": chance.choice([0.0, 0.5]),
-        "copy_length": chance.choice([0, 2, 4]),
-    }
-    return changed(Profile.load(), think=think, branch=fork)
-
-
-def changed(profile, **sections):
-    """Return a profile with other fields in some sections, unchecked: `replace` takes longer."""
-    own = {name: replace(getattr(profile, name), **sections[name]) for name in sections}
-    return replace(profile, **own)
-
-
-@dataclass
-class Course:
-    """One answer, and all that its course depends on."""
-
-    profile: Profile
-    host: Host
-    limit: int
-    stops: tuple[str, ...] = ()
-    cancel: Cancel = field(default_factory=lambda: Cancel(10**9))
-    forced: tuple[int, ...] = ()
-    asks: bool = False
-    room: int | None = None
-    retrieve: object = None
-
-    def run(self):
-        """Run the answer to its end; return its steps, taken from it at random moments."""
-        answer = self._answer()
-        requests, steps, sent = answer.live(PROMPT[-1], self.forced), [], None
-        while True:
-            try:
-                request = requests.send(sent)
-            except StopIteration:
-                return [*steps, *answer.steps]
-            if isinstance(request, Advance) and answer.room == 1 and self.host.branches is None:
-                assert request.then == NOTHING, "nobody needs what follows the last token"
-            sent = self.host.serve(request)
-            if self.host.chance.random() < 0.4:
-                steps += answer.steps
-                answer.steps.clear()
-
-    def _answer(self):
-        forks = Forks(self.profile.branch, TOKENIZER, prompt=PROMPT, asks=self.asks)
-        interventions = [Thinking(self.profile.think, TOKENIZER, TOKENIZER.vocab_size), forks]
-        if self.retrieve is not None:
-            rule = self.profile.notes
-            interventions.insert(0, Retrieval(rule, TOKENIZER, self.retrieve, forks.due))
-        return Answer(
-            Writer(TOKENIZER, self.profile.position_score, self.limit, self.stops),
-            interventions,
-            context_room=self.room or self.limit,
-            cancelled=self.cancel,
-        )
+def serve(sequence, seed, letters, choose=lambda fork: fork.winner):
+    """Serve a sequence as a batch does, until it ends; return its steps."""
+    text, wanted = list(PROMPT), 0
+    while wanted is not None:
+        wanted = sequence.take(scripted(text, seed, letters))
+        if isinstance(wanted, ForkTrial):
+            while wanted.living and not sequence.cancelled:
+                for branch in wanted.living:
+                    branch.grow(scripted([*text, *branch.tokens], seed, letters))
+            sequence.ask_person()
+            if sequence.undecided is not None:
+                sequence.reply(choose(sequence.undecided))
+            sequence.end_fork()
+            wanted = None if sequence.over else sequence.tokens[-1]
+        text = PROMPT + sequence.tokens
+    return list(sequence.steps)

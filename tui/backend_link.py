@@ -10,25 +10,22 @@ from dataclasses import dataclass
 from textual.app import App
 from textual.message import Message
 
-from entropix_mlx.answer.promise import unsure_rule
 from entropix_mlx.backends import events
 from entropix_mlx.backends.base import Action, Backend, BackendThread, StepReading
 from entropix_mlx.backends.events import CancelToken, Event, ForkGrew, Prefilled, UserMessage
 from entropix_mlx.chat.base import ChatSession
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.profiles.confidence import ADVICE, AnswerMetrics
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step
 
 from .composer.composer import Composer
 from .composer.status import State
-from .screens.dialogs import AskDialog
-from .screens.duel import DuelScreen
-from .screens.pickers import ModelPicker
-from .screens.tree import TreeScreen
+from .screens.choices import models_found, pick_branch
+from .screens.picker import Picker
 from .workspace import Workspace
 
+LOADS = "Enter loads one; the conversation stays. Esc keeps this one."
 SWITCH_SECONDS = 0.0005
 """How long the model's thread waits for the interpreter while the screen is drawn: several times a
 token, so that Python's usual 5 ms would add up."""
@@ -65,8 +62,6 @@ class BackendLink:
         self._cancel = CancelToken()  # that of the newest job
         self._waiting = False  # a job was given before the model was there
         self._question: UserMessage | None = None  # that of this job
-        self.profile = workspace.profile
-        """The one that came with the model, before the user changes anything."""
         self._backend = BackendThread(backend, self._post)
         self._status.state = State.LOADING
 
@@ -98,14 +93,6 @@ class BackendLink:
             self._question = question
         self._backend.ask(question, self._cancel)
         return True
-
-    def duel(
-        self, question: UserMessage, sides: tuple[Settings, Settings], cancel: CancelToken
-    ) -> None:
-        """Begin a duel; the one before it must have been cancelled."""
-        self._cancel = cancel
-        self._status.state = State.GENERATING
-        self._backend.duel(question, sides, cancel)
 
     def configure(self, settings: Settings, ask: bool) -> None:
         self._backend.configure(settings, ask)
@@ -152,11 +139,25 @@ class BackendLink:
         match event:
             case events.Loaded():
                 status.context_length, status.model = event.context_length, event.model
-                self.profile = event.profile
                 self._workspace.use_profile(event.profile)
                 status.state = State.GENERATING if self._waiting else State.READY
             case events.LoadFailed():
                 self._report_failure(event.reason)
+            case events.ModelsListed():
+                for screen in self._app.screen_stack:
+                    if isinstance(screen, Picker) and screen.id == "models":
+                        screen.show(models_found(event.models), event.error or LOADS)
+            case events.AnswerEnded():
+                self._end(event)
+            case events.StepRead():
+                self._workspace.show_read(event)
+            case _:
+                await self._follow(event)
+
+    async def _follow(self, event: events.ChatEvent | Prefilled) -> None:
+        """Show how the conversation goes on."""
+        status = self._status
+        match event:
             case events.Prefilled():
                 status.state = State.READING
                 status.progress = f"{event.done}/{event.total} tokens"
@@ -175,12 +176,6 @@ class BackendLink:
                 self._app.notify(f"the context is full: {message}", severity="warning")
             case events.ChoiceNeeded():
                 self._ask_user(event)
-            case events.AnswerEnded():
-                self._end(event)
-            case events.StepRead():
-                self._workspace.show_read(event)
-            case _:
-                self._forward(event)
 
     def _post(self, event: Event) -> None:
         self._app.post_message(BackendReported(event))
@@ -196,24 +191,6 @@ class BackendLink:
     def read_step(self, step: Step, read: Callable[[ChatSession], StepReading]) -> None:
         if self.available():
             self._backend.read_step(step, read)
-
-    def read_continuations(self, step: int, tokens: tuple[int, ...], turn: int) -> None:
-        if self.available():
-            self._backend.read_continuations(step, tokens, turn)
-
-    def _forward(
-        self, event: events.DuelEvent | events.ModelsListed | events.ContinuationsRead
-    ) -> None:
-        """Pass an event to the screen that waits for it; a dialog may cover that screen."""
-        for screen in self._app.screen_stack:
-            if isinstance(event, events.ModelsListed):
-                if isinstance(screen, ModelPicker):
-                    screen.receive(event)
-            elif isinstance(event, events.ContinuationsRead):
-                if isinstance(screen, TreeScreen):
-                    screen.receive(event)
-            elif isinstance(screen, DuelScreen):
-                screen.receive(event)
 
     def _claim(self) -> bool:
         """Take the backend for a job, with a new cancel token; if it is not free, say so."""
@@ -232,7 +209,7 @@ class BackendLink:
         self._status.state = State.FAILED
         self._give_back(self._question)
         self._app.notify(
-            f"{reason}\n\nF5 or --model chooses another model, --server another server;"
+            f"{reason}\n\nCtrl+L or --model chooses another model, --server another server;"
             " Ctrl+Q quits.",
             title="the model cannot be loaded",
             severity="error",
@@ -245,7 +222,7 @@ class BackendLink:
             event.reply(event.fork.winner if choice is None else choice)
 
         before = "".join(step.text for step in self._workspace.last_steps)
-        self._app.push_screen(AskDialog(event.fork, before), reply)
+        self._app.push_screen(pick_branch(event.fork, before), reply)
 
     def _end(self, event: events.AnswerEnded) -> None:
         if event.cancel is self._cancel:  # else another job was given meanwhile
@@ -260,12 +237,7 @@ class BackendLink:
     def _warn_if_unsure(self) -> None:
         """Say that the answer is below its profile's threshold, and what can be done."""
         answer = self._workspace.conversation.last.answer
-        try:
-            rule = unsure_rule(self._status.model, self._workspace.profile.abstain)
-        except ConfigurationError as error:
-            self._app.notify(str(error), severity="error", markup=False)
-            return
-        verdict = rule.verdict(AnswerMetrics.of(answer.steps))
+        verdict = self._workspace.profile.abstain.verdict(AnswerMetrics.of(answer.steps))
         if verdict is not None and verdict.unsure:
             self._app.notify(f"{verdict.reason}; {ADVICE}", title="unsure", severity="warning")
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import App
+from textual.content import Content
 from textual.widgets import Input
 
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.chat.store import Store
 from entropix_mlx.errors import EntropixError, SessionError
 from entropix_mlx.files import expanded, write_whole
-from entropix_mlx.traces.share import share
-from entropix_mlx.traces.trace import Header, Trace
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.writing import write_profile
+from entropix_mlx.traces.page import render
+from entropix_mlx.traces.trace import Header, Trace, write_trace
 
 from .backend_link import BackendLink
-from .screens.dialogs import ConfirmDialog, SaveDialog, TextDialog
-from .screens.pickers import ChatList, ChatPane
+from .screens.choices import ChatList
+from .screens.dialogs import ConfirmDialog, TextDialog
+from .screens.picker import Picker, PickerOption
 from .workspace import Workspace
 
 if TYPE_CHECKING:
@@ -31,9 +35,7 @@ KINDS = {
     ".json": "the chat, to go on with",
     ".md": "the chat as Markdown",
     ".jsonl": "the answer as a trace",
-    ".html": "the answer as a report for a browser",
-    ".png": "the answer as a picture, 1200×630",
-    ".svg": "the same picture, as text that scales",
+    ".html": "the answer as a page for a browser",
 }
 SAVE_SECONDS = 15
 """How often a running answer is saved; one that ended is saved at once."""
@@ -59,10 +61,6 @@ class AutoSave:
         if self.store is not None and conversation.turns:
             self._newest = conversation
             self._thread.submit(self._save)
-
-    async def saved(self) -> None:
-        """Wait for what is being saved."""
-        await asyncio.wrap_future(self._thread.submit(lambda: None))
 
     def close(self, crashed: bool) -> None:
         """Wait for what is being saved; after a crash, the next start offers the open chat."""
@@ -96,12 +94,23 @@ class Exports:
 
     async def ask_where_to_save(self) -> None:
         if self._workspace.asked_anything():
-            await self._ask_path(SaveDialog(_free_name(), KINDS), self.save)
+            free = _free_name()
+            choices = (
+                PickerOption(free + suffix, Content(f"{free}{suffix:8}{what}"))
+                for suffix, what in KINDS.items()
+            )
+            field, hint = "another path", "↑ ↓ choose · Enter saves · Esc closes"
+            picker = Picker("Save", choices, hint, field=field, searches=False)
+            await self._app.push_screen(picker, lambda path: self.save(path or ""))
+            picker.set_focus(picker.query_one(Input))  # the keys that follow are for it
 
     def save(self, path: str) -> None:
         """Save under a path that the user typed; ask before that replaces a file."""
         if not path or not self._workspace.asked_anything():
             return
+        self._save(path, self._export)
+
+    def _save(self, path: str, write: Callable[[Path], None]) -> None:
         try:
             file = expanded(path, SessionError)
             exists = file.is_file()
@@ -109,19 +118,14 @@ class Exports:
             self._report(f"cannot save {path}: {error}")
             return
         if not exists:
-            self._write(file, path)
+            self._write(file, path, write)
             return
         dialog = ConfirmDialog(f"There is a file {path} already.", "replaces it")
-        self._app.push_screen(dialog, lambda yes: self._write(file, path) if yes else None)
+        self._app.push_screen(dialog, lambda yes: self._write(file, path, write) if yes else None)
 
-    async def _ask_path(self, dialog: TextDialog, then: Callable[[str], None]) -> None:
-        """Ask for a line; return when the field is there, since the keys that follow are for it."""
-        await self._app.push_screen(dialog, lambda line: then(line or ""))
-        dialog.set_focus(dialog.query_one(Input))
-
-    def _write(self, file: Path, path: str) -> None:
+    def _write(self, file: Path, path: str, write: Callable[[Path], None]) -> None:
         try:
-            self._export(file)
+            write(file)
         except (EntropixError, OSError) as error:
             self._report(f"cannot save {path}: {error}")
         else:
@@ -143,8 +147,10 @@ class Exports:
             conversation.save(path)
         elif path.suffix == ".md":
             write_whole(path, conversation.to_markdown())
+        elif path.suffix == ".html":
+            write_whole(path, render(self._answer()))
         else:
-            share(self._answer(), path)
+            write_trace(self._answer(), path)
 
     def _answer(self) -> Trace:
         """Return the answer with the cursor, or else the last one."""
@@ -179,8 +185,14 @@ class ChatFiles(Exports):
         self._link = link
         self.autosave = AutoSave(app, store)
 
-    async def ask_what_to_open(self) -> None:
-        await self._ask_path(TextDialog("Open a saved chat", "chat.json"), self.open)
+    def save_profile(self, profile: Profile) -> None:
+        """Ask for a file, and write a profile into it."""
+
+        def write(path: Path) -> None:
+            write_profile(profile, path, time.strftime("%Y-%m-%d"))
+
+        dialog = TextDialog("Save the profile; --profile FILE uses it", "my-profile.toml")
+        self._app.push_screen(dialog, lambda path: self._save(path, write) if path else None)
 
     def open(self, path: str) -> None:
         """Open a saved chat in place of this one, which stays in the list if chats are saved."""
@@ -190,25 +202,9 @@ class ChatFiles(Exports):
 
     def list_chats(self) -> None:
         store = self.autosave.store
-        if store is None:
-            self._app.notify("chats are not saved with --no-save or --demo", severity="warning")
-            return
         self.autosave.save(self._workspace.conversation)
         open_id = self._workspace.conversation.id
         self._app.push_screen(ChatList(store, open_id), self.open_saved)
-
-    def fill(self, pane: ChatPane | None) -> None:
-        """List the chats in the pane, if it is on the screen, once the newest state is saved."""
-        store = self.autosave.store
-        if pane is None or store is None or not (pane.is_attached and pane.display):
-            return
-        current = self._workspace.conversation.id
-
-        async def read() -> None:
-            await self.autosave.saved()
-            await pane.read(store, current)
-
-        pane.call_later(read)  # on its own queue: the screen does not wait
 
     def offer_crashed(self) -> None:
         """Offer to reopen a chat that was open when the program crashed."""
@@ -220,17 +216,13 @@ class ChatFiles(Exports):
             )
             self._app.push_screen(dialog, lambda yes: self.open_saved(crashed[-1]) if yes else None)
 
-    def rename(self, title: str) -> None:
-        """Give this chat a title; an empty one takes it away."""
-
-        def job(session: ChatSession, _: object) -> None:
-            session.conversation.title = title or None
-
-        self._link.submit(job)
-
     def open_saved(self, chat: str | None) -> None:
+        """Open a chat of the list by its id, or by its path."""
         store = self.autosave.store
-        if chat is None or store is None or chat == self._workspace.conversation.id:
+        if chat is None or chat == self._workspace.conversation.id:
+            return
+        if store is None or all(card.id != chat for card in store.cards()):
+            self.open(chat)
             return
 
         def resume(session: ChatSession, _: object) -> None:
@@ -241,7 +233,7 @@ class ChatFiles(Exports):
 
 
 def _free_name() -> str:
-    """Return a name that no file of any kind has here: chat.json, chat-2.json, …"""
+    """Return a name that no file of any kind has here: chat, chat-2, …"""
     names = itertools.chain(["chat"], (f"chat-{number}" for number in itertools.count(2)))
     free = (name for name in names if not any(Path(name + suffix).exists() for suffix in KINDS))
-    return f"{next(free)}.json"
+    return next(free)

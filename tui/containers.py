@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from textual import events
 from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Region
 from textual.screen import Screen
@@ -19,6 +20,13 @@ else:
     Base = object  # Textual looks for styles along the first base that is a widget
 
 
+WIDE, HIGH = 100, 20
+"""Columns and lines from which on the panel stands beside the text."""
+FLAT = 14
+"""Lines below which there is no room for lines that explain."""
+SMALLEST = 24, 6
+
+
 class Blank(Base):
     """Mixed into a container without borders, before the container's class."""
 
@@ -28,11 +36,21 @@ class Blank(Base):
         return [Strip.blank(crop.width, self.visual_style.rich_style)] * crop.height
 
 
+class Sized(Base):
+    """Mixed into a screen: its classes say how much room there is, see entropix.tcss."""
+
+    def on_resize(self, event: events.Resize) -> None:
+        width, height = event.size
+        self.set_class(width < WIDE or height < HIGH, "-small")
+        self.set_class(height < FLAT, "-flat")
+        self.set_class(width < SMALLEST[0] or height < SMALLEST[1], "-tiny")
+
+
 class Column(Blank, Vertical):
     """One thing below the other."""
 
 
-class MainScreen(Blank, Screen[None]):
+class MainScreen(Sized, Blank, Screen[None]):
     """The screen below all others."""
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 
 from textual.content import Content
-from textual.style import Style
 from textual.widgets import Static
 
 from entropix_mlx.palette import (
-    INTRODUCTION,
-    LETTERS,
     MEANINGS,
     ORIGIN_MARKS,
-    QUESTIONS,
     SWATCHES,
     printable,
 )
@@ -22,26 +18,22 @@ from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Strategy
 from entropix_mlx.traces.explain import SYMBOLS, spikiness
 
-from .styles import COLOURS, STYLES, SURPRISES, UNDERLINES, Colouring
+from .styles import COLOURS, STYLES, Colouring
 
 LONGEST = max(map(len, MEANINGS))
 """Cells of the longest name."""
-SPACIOUS = 17
-"""From so many lines on, the card of an empty chat has empty ones."""
 ALTERNATIVES = (
     "Tab moves to the tokens; ← and → go from one to the next. Beside the text stand the"
     " alternatives that the model considered and the conditions that held (✓) or did not (✗), each"
     " with its distance; at a fork also the other branches, with their scores against the first"
-    " in nats per token. ↑ and ↓ select one of these, and Enter or f continues from there. The old"
-    " answer is kept: [ and ] switch between answers.\n"
-    "Enter and f do nothing until ↑ or ↓ has selected an alternative. Text that is typed or pasted"
-    " here goes to the question field, unless it is a key."
+    " in nats per token. ↑ and ↓ select one of these, and Enter continues with it. The old answer"
+    " is kept: [ and ] switch between answers."
 )
 COLOURINGS = {
     Colouring.STRATEGY: "colours: strategy of the sampler",
     Colouring.SURPRISE: "colours: surprise, −log2 p",
     Colouring.NONE: "colours: none",
-    Colouring.UNDERLINE: "focus: H as an underline; Ctrl+B leaves",
+    Colouring.UNDERLINE: "no colours: H as an underline (2, 3.5 and 5 bits)",
 }
 _MEASUREMENTS = (
     "Before each token, the model assigns a probability to every possible next token.\n"
@@ -75,36 +67,6 @@ def reachable(profile: Profile | None) -> frozenset[Strategy]:
 
 def _impossible(bounds: dict[str, tuple[float, float]]) -> bool:
     return any(low == math.inf for low, _ in bounds.values())
-
-
-def legend(profile: Profile, colouring: Colouring = Colouring.STRATEGY) -> Content:
-    """Return what the colours, the marks and the letters of the screen mean, in short."""
-    match colouring:
-        case Colouring.STRATEGY:
-            possible = reachable(profile)
-            colours = [
-                Content.styled(f"{SWATCHES[s].glyph} {state}: {deed}", COLOURS[s])
-                for s, (state, deed) in MEANINGS.items()
-                if s in possible
-            ]
-        case Colouring.SURPRISE:
-            colours = [
-                Content.styled(
-                    f"{name}: −log2 p ≥ {least:.0f} bit{'s' if least > 1 else ''}", style
-                )
-                for least, name, style in SURPRISES
-                if math.isfinite(least)
-            ]
-        case Colouring.UNDERLINE:
-            colours = [
-                Content.styled(f"{name}: H ≥ {least:g} bits", style)
-                for least, name, style in UNDERLINES
-                if math.isfinite(least)
-            ]
-        case Colouring.NONE:
-            colours = [Content(COLOURINGS[colouring])]
-    around = " · ".join(f"{first}{said}{last}" for first, last, said in ORIGIN_MARKS.values())
-    return Content("\n").join([Content(" · ").join(colours), Content(around), Content(LETTERS)])
 
 
 def strategies(profile: Profile | None = None, numbers: bool = True) -> Content:
@@ -151,28 +113,24 @@ def _condition(bounds: dict[str, tuple[float, float]]) -> str:
 
 
 class Welcome(Static):
-    """The card of an empty chat: what the colours mean, and questions to begin with."""
+    """The card of an empty chat: what the colours mean, and the keys that matter."""
 
     DEFAULT_CSS = "Welcome { width: auto; max-width: 100%; height: auto; padding: 0 1; }"
 
-    def fit(self, lines: int, profile: Profile) -> None:
-        """Draw the card for so many lines, with the strategies that a profile can choose."""
-        self.update(_draw_card(profile, spacious=lines >= SPACIOUS))
+    def show(self, profile: Profile) -> None:
+        """Show the strategies that a profile can choose."""
+        states = [
+            Content.styled(f"{SWATCHES[strategy].glyph} {state}", COLOURS[strategy])
+            for strategy, (state, _) in MEANINGS.items()
+            if strategy in reachable(profile)
+        ]
+        colours = Content.assemble(
+            "Colours say how sure the model is: ", Content("  ").join(states)
+        )
+        self.update(Content("\n").join([colours, *map(Content, WELCOME)]))
 
 
-def _draw_card(profile: Profile, spacious: bool) -> Content:
-    bold = Style(bold=True)
-    questions = "\n".join(f" {n}  {question}" for n, question in enumerate(QUESTIONS, 1))
-    gap = [Content()] if spacious else []
-    lines = [
-        Content.styled(INTRODUCTION[0], bold),
-        Content(INTRODUCTION[1]),
-        strategies(profile, numbers=False),
-        *gap,
-        Content.styled("Ask something, or press a number, then Enter", bold),
-        Content(questions),
-        *gap,
-        Content("Then press Tab to inspect the tokens and their alternatives."),
-        Content("F1 explains everything, F7 pins the legend. / lists the commands."),
-    ]
-    return Content("\n").join(lines)
+WELCOME = (
+    "Tab goes to the least sure token: why it was taken, and what else could stand there.",
+    "Ctrl+T moves the thresholds behind the colours. ? lists all keys.",
+)

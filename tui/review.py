@@ -19,7 +19,7 @@ from entropix_mlx.errors import OutputError
 from entropix_mlx.extraction.review import Doubt, How, Review
 
 from .styles import ReadableColours, grade
-from .terminal import end_with_terminal, take_any_bytes
+from .terminal import follow_terminal, take_any_bytes
 from .transcript.form import alternatives_line, value_line
 
 MARKS = {How.ACCEPTED: "✓", How.TYPED: "✎", None: " "}
@@ -74,7 +74,7 @@ class ReviewApp(App[None]):
         return [self._readable, *super().get_line_filters()]
 
     def on_mount(self) -> None:
-        end_with_terminal(self)
+        follow_terminal(self)
         table = self._table
         table.add_columns("", "confidence", "field", "value", "document")
         for _ in self._doubts:

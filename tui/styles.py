@@ -22,7 +22,7 @@ from textual.style import Style
 
 from entropix_mlx import palette
 from entropix_mlx.palette import ORIGIN_MARKS, RARE, SWATCHES
-from entropix_mlx.step import Step, Strategy
+from entropix_mlx.step import NOT_OF_THE_MODEL, Step, Strategy
 
 _ATTRIBUTES = {
     Strategy.ARGMAX: Style(bold=True),
@@ -78,6 +78,8 @@ LOOKED_AT, NAMED = Style(bold=True, underline=True), 3
 """The tokens that got most of a token's attention, and how many of them there are."""
 SHADES = (0.1, 0.25, 0.5)
 """Shares of the largest attention from which on the shade of a token is darker."""
+UNSURE = 0.2
+"""A token of less probability is an unsure place."""
 _STRATEGY_COLOURS = {swatch.rgb for swatch in SWATCHES.values()}
 
 
@@ -88,16 +90,12 @@ class Colouring(StrEnum):
     SURPRISE = "surprise"
     NONE = "none"
     UNDERLINE = "underline"
-    """Of the focus mode: no colour, H as an underline."""
+    """No colour, but H as an underline."""
 
     @property
     def following(self) -> Colouring:
-        every = CHOSEN_COLOURINGS
+        every = list(Colouring)
         return every[(every.index(self) + 1) % len(every)]
-
-
-CHOSEN_COLOURINGS: list[Colouring] = [c for c in Colouring if c is not Colouring.UNDERLINE]
-"""Those that the user goes through."""
 
 
 def token_style(step: Step, strategy: Strategy, colouring: Colouring) -> Style:
@@ -157,10 +155,11 @@ def marked(text: str, step: Step, previous: Step | None, following: Step | None,
 
 
 def notable(steps: Sequence[Step]) -> list[int]:
-    """Return the indices of the tokens that stand out: those that a user goes to first.
+    """Return the indices of the unsure places: those that a user goes to first.
 
     They are those with which the winning branch of a fork, an inserted or retrieved text or the
-    user's choice begins, and between these the tokens of a rare strategy.
+    user's choice begins, and between these the tokens of a rare strategy and those whose
+    probability was less than `UNSURE`.
     """
     return [
         index
@@ -168,9 +167,15 @@ def notable(steps: Sequence[Step]) -> list[int]:
         if (
             not index or _differ(steps[index - 1], step)
             if step.origin in ORIGIN_MARKS
-            else step.strategy in RARE
+            else step.strategy in RARE or step.logprob < math.log(UNSURE)
         )
     ]
+
+
+def least_sure(steps: Sequence[Step]) -> int | None:
+    """Return the unsure place whose token the model drew with the smallest probability."""
+    drawn = [index for index in notable(steps) if steps[index].origin not in NOT_OF_THE_MODEL]
+    return min(drawn, key=lambda index: steps[index].logprob, default=None)
 
 
 def _differ(left: Step, right: Step) -> bool:

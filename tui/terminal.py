@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import os
 import signal
 import sys
+import termios
+import threading
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +22,8 @@ if TYPE_CHECKING:  # the checks come before what takes long to import
 
 CHECK_SECONDS = 1.0
 """Between two checks whether the terminal is still there."""
+DEADLINE = 1.5
+"""Seconds that an app has to end in, once its terminal is gone."""
 
 
 def require_full_screen(instead: str) -> None:
@@ -38,29 +45,65 @@ def require_full_screen(instead: str) -> None:
         )
 
 
+def all_keys() -> Callable[[], None]:
+    """Have the terminal pass on Ctrl+S and Ctrl+Q, also before the first frame is drawn.
+
+    Returns:
+        what has the terminal be as it was.
+    """
+    keyboard = sys.__stdin__.fileno() if sys.__stdin__ else -1
+    try:
+        flow, *others = before = termios.tcgetattr(keyboard)
+        termios.tcsetattr(keyboard, termios.TCSANOW, [flow & ~termios.IXON, *others])
+    except termios.error:  # no terminal
+        return lambda: None
+
+    def restore() -> None:
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(keyboard, termios.TCSANOW, before)
+
+    return restore
+
+
 def take_any_bytes() -> None:
-    """Have Textual show what is typed and is no UTF-8 as U+FFFD, where it would end the app."""
+    """Have Textual show what is typed and is no UTF-8 as U+FFFD, where it would end the app.
+
+    See https://github.com/Textualize/textual/issues/6456.
+    """
     from textual.drivers import linux_driver
 
     decoder = partial(codecs.getincrementaldecoder("utf-8"), errors="replace")
     linux_driver.getincrementaldecoder = lambda _: decoder  # type: ignore[attr-defined]
 
 
-def end_with_terminal(app: App[None]) -> None:
-    """End an app where its terminal is closed, or on a signal: as if the user had quit.
+def follow_terminal(app: App[None]) -> None:
+    """End an app within `DEADLINE` where its terminal is closed, or on SIGHUP or SIGTERM.
 
     A window that is closed sends SIGHUP to its shell, and not every program between passes it on.
+    SIGCONT comes with SIGHUP; Textual would begin to draw again, with a second thread, and wait for
+    ever for the first one. So SIGCONT does nothing here, and SIGTSTP suspends as Ctrl+Z does:
+    `App.suspend` goes on by itself.
     """
     if app.is_headless:
         return
+    loop, leaving = asyncio.get_running_loop(), threading.Event()
+
+    def watch() -> None:
+        keyboard = sys.__stdin__.fileno() if sys.__stdin__ else -1
+        was_there = os.isatty(keyboard)
+        while not leaving.wait(CHECK_SECONDS):
+            if was_there and not os.isatty(keyboard):
+                leaving.set()
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(app.exit)
+        time.sleep(DEADLINE)
+        os._exit(0)  # whatever the main thread waits for
+
+    def suspend(*_: object) -> None:
+        loop.call_soon_threadsafe(app.action_suspend_process)
+
+    threading.Thread(target=watch, name="terminal", daemon=True).start()
     for number in (signal.SIGHUP, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, app.exit)
-
-    keyboard = sys.__stdin__.fileno() if sys.__stdin__ else -1
-
-    def check() -> None:
-        if not os.isatty(keyboard):
-            app.exit()
-
-    if os.isatty(keyboard):
-        app.set_interval(CHECK_SECONDS, check)
+        signal.signal(number, lambda *_: leaving.set())
+    signal.signal(signal.SIGTSTP, suspend)
+    signal.signal(signal.SIGCONT, signal.SIG_DFL)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
+from textual.binding import BindingType
 from textual.timer import Timer
 
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
@@ -18,8 +17,8 @@ from entropix_mlx.traces.trace import Trace
 
 from .base import WorkspaceApp
 from .chat_files import Exports
-from .screens.tree import TreeScreen
-from .terminal import end_with_terminal
+from .keys import bind
+from .terminal import follow_terminal
 from .workspace import Workspace
 
 FRAME_SECONDS = 1 / 15
@@ -32,15 +31,10 @@ class ViewerApp(WorkspaceApp):
     """Shows a conversation that has no model to continue."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "escape", "escape", "Back", id="app.escape", tooltip="Leave the tokens; stop playing"
-        ),
-        Binding("space", "play", "Play", id="view.play", tooltip="Play: at recorded pace; pause"),
-        Binding(
-            "plus,equals_sign", "speed(1)", "Change speed", id="view.faster", key_display="+ -",
-            tooltip="Play faster or slower",
-        ),
-        Binding("minus", "speed(-1)", "Slower", id="view.slower", show=False),
+        bind("app.escape", "escape", "escape", "Back", footer=True),
+        bind("view.play", "space", "play", "Play", "at recorded pace; pause", footer=True),
+        bind("view.faster", "plus,equals_sign", "speed(1)", "Speed", shown="+ -", footer=True),
+        bind("view.slower", "minus", "speed(-1)"),
     ]  # fmt: skip
 
     def __init__(
@@ -73,41 +67,23 @@ class ViewerApp(WorkspaceApp):
         status.context_length = header.context_length
         return app
 
-    def useful_keys(self) -> dict[str, bool]:
-        """Return, by id, whether keys that are not always of use would do something now."""
-        pointed = self.workspace.transcript.cursor is not None
-        playing = self._replay is not None
-        return super().useful_keys() | {
-            "view.play": bool(self.workspace.last_steps),
-            "view.faster": playing,
-            "app.escape": playing or pointed,
-        }
+    def is_useful(self, action: str) -> bool:
+        match action:
+            case "escape":
+                return self._replay is not None or super().is_useful(action)
+            case "play":
+                return bool(self.workspace.last_steps)
+            case "speed":
+                return self._replay is not None
+        return super().is_useful(action)
 
     def on_mount(self) -> None:
         """Focus the text, so that the arrow keys move between tokens at once."""
-        end_with_terminal(self)
+        follow_terminal(self)
         self.workspace.transcript.focus()
-        self.remember_screen()
-
-    def action_fork(self) -> None:
-        self.notify("a trace has no model to continue with", severity="warning")
-
-    action_distribution = action_attention = action_fork
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the key that opens a dialog while another one is open."""
-        if action == "save" and isinstance(self.screen, ModalScreen):
-            return False
-        return super().check_action(action, parameters)
 
     async def action_save(self) -> None:
         await self.files.ask_where_to_save()
-
-    def action_tree(self) -> None:
-        """Show what could have been said, as far as the trace recorded it."""
-        turns, transcript = self.workspace.conversation.turns, self.workspace.transcript
-        if turns and turns[transcript.turn].answers:
-            self.push_screen(TreeScreen(turns[transcript.turn], transcript.cursor))
 
     async def action_escape(self) -> None:
         if self._replay is not None:

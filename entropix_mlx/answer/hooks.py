@@ -1,11 +1,10 @@
-"""What a caller may hand to a generation besides its settings: functions, and a draft model."""
+"""What a caller may hand to a generation besides its settings: functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
-from typing import Any
 
 from ..step import Fork, Passage
 
@@ -23,7 +22,7 @@ be put into the answer, the best first. `Notes.about` makes one."""
 
 @dataclass(frozen=True)
 class Hooks:
-    """How a caller stops, watches, steers and speeds up a generation.
+    """How a caller stops, watches and steers a generation.
 
     Raises:
         TypeError: one of them is not what it must be.
@@ -40,9 +39,6 @@ class Hooks:
     """Called while branches grow, see `OnFork`."""
     retrieve: Retrieve | None = None
     """Looks things up where the model is lost, see `Retrieve`."""
-    draft_model: Any = None
-    """A `DraftModel`: a smaller model that proposes tokens; no token changes but by
-    rounding."""
 
     def __post_init__(self) -> None:
         if self.cancel is not None and not callable(getattr(self.cancel, "is_set", None)):
@@ -51,11 +47,6 @@ class Hooks:
             hook = getattr(self, name)
             if hook is not None and not callable(hook):
                 raise TypeError(f"{name} must be a function, not {hook!r:.60}")
-        if self.draft_model is not None and not hasattr(self.draft_model, "give_back"):
-            given = type(self.draft_model).__name__
-            raise TypeError(
-                f"draft_model must be a DraftModel, as DraftModel(*load(…)) makes, not {given}"
-            )
 
     def cancelled(self) -> bool:
         return self.cancel is not None and self.cancel.is_set()

@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..profiles.sections import PositionScore
-from ..step import (
-    LOOP,
-    NOT_OF_THE_MODEL,
-    Alternative,
-    Dropped,
-    Fork,
-    Origin,
-    Source,
-    Step,
-    Strategy,
-)
+from ..samplers.row import Row
+from ..step import LOOP, NOT_OF_THE_MODEL, Alternative, Origin, Step, Strategy
+from .interventions import NO_RECORD, Record
 from .loops import LoopDetector
-from .position import Position
 from .text_stream import StopStrings, TextStream
 
 if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-
-class Record(NamedTuple):
-    """What a step says beside its position; the fields are those of `Step`."""
-
-    fork: Fork | None = None
-    rolled_back: int = 0
-    triggered_at: int | None = None
-    dropped: Dropped | None = None
-    source: Source | None = None
-
-
-NOTHING_ELSE = Record()
 
 
 class Writer:
@@ -98,36 +76,34 @@ class Writer:
         self.index = step.index + 1
         self._skipped = step.time
 
-    def write(self, position: Position, origin: Origin, record: Record = NOTHING_ELSE) -> Step:
-        decision = position.decision
+    def write(self, row: Row, origin: Origin, record: Record = NO_RECORD) -> Step:
         given = origin is Origin.READ
         finish_reason = ("read" if given else "length") if self.room == 1 else None
-        ends = position.token in self._tokenizer.eos_token_ids
+        ends = row.token in self._tokenizer.eos_token_ids
         if ends and origin not in (*NOT_OF_THE_MODEL, Origin.READ):
             finish_reason = "stop"
-        looped = self._loops is not None and self._loops.add(position.token)
+        looped = self._loops is not None and self._loops.add(row.token)
         ending = finish_reason or (LOOP if looped else None)
-        text = self._text(position.token, ending, origin is Origin.RETRIEVED)
+        text = self._text(row.token, ending, origin is Origin.RETRIEVED)
         if self._stops.found or ending == LOOP:
             finish_reason = "stop"
         self.finished = finish_reason is not None
         step = Step(
             index=self.index,
-            token=position.token,
+            token=row.token,
             text=text,
-            logprob=position.logprob,
-            **decision.metrics._asdict(),
-            position_score=self._position_score.of(decision.metrics),
-            strategy=Strategy.THINK if origin in NOT_OF_THE_MODEL else decision.strategy,
-            temperature=decision.temperature,
-            top_p=decision.top_p,
-            top_k=decision.top_k,
-            min_p=decision.min_p,
+            logprob=row.logprob,
+            **row.metrics._asdict(),
+            position_score=self._position_score.of(row.metrics),
+            strategy=Strategy.THINK if origin in NOT_OF_THE_MODEL else row.strategy,
+            temperature=row.temperature,
+            top_p=row.top_p,
+            top_k=row.top_k,
+            min_p=row.min_p,
             origin=origin,
-            self_certainty=position.self_certainty,
-            strain=position.strain,
-            allowed=self._alternatives(position.allowed),
-            top_logprobs=self._alternatives(position.best),
+            strain=row.strain,
+            allowed=self._alternatives(row.allowed),
+            top_logprobs=self._alternatives(row.alternatives),
             **record._asdict(),
             finish_reason=finish_reason,
             stopped=LOOP if ending == LOOP and not self._stops.found else None,

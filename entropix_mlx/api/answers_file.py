@@ -23,7 +23,7 @@ from ..summary import Summary
 from .prompt_file import PromptLine
 
 if TYPE_CHECKING:  # what is left to do is known before MLX is loaded
-    from .batch import Batch, BatchAnswer
+    from .batch import AnswerBatch, BatchAnswer
 
 T = TypeVar("T", bound="Task")
 
@@ -90,7 +90,7 @@ def check_count(answers: int, most: int = limits.ANSWERS) -> None:
 
 
 def records(
-    batch: Batch,
+    batch: AnswerBatch,
     tasks: Sequence[T],
     on_token: Callable[[], None],
     on_end: Callable[[int], None] = lambda index: None,

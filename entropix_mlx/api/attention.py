@@ -1,36 +1,28 @@
 """What the positions of a text look at, read again: generating the text costs nothing more.
 
-    tokens      the   sky   is   blue
-    weights                 ■■□   ■□□■      (heads, keys) of each query, in every layer
-
-A map is of one token; RAUQ is a score of an answer, from how much each token looks at the one
-before.
+tokens      the   sky   is   blue
+weights                 ■■□   ■□□■      (heads, keys) of each query, in every layer
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
+from mlx_lm.models.cache import RotatingKVCache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.text_stream import TextStream
-from ..engine.cached_text import CachedText
-from ..engine.forward import Engine
-from ..engine.runner import check_tokens
+from ..engine.prompts import PromptCache, read_prompt
+from ..engine.sequence import check_tokens
 from ..errors import PromptError, UnsupportedModelError
 from ..models.base import LanguageModel
 from ..models.device import prefill_chunk
-from ..models.llama.attention import AttentionQueries, Masked
-from ..models.llama.cache import BlockCache
-from ..models.memory import wired_memory
-from ..profiles.confidence import RAUQ_ALPHA, rauq_of_layer
-from ..samplers.metrics.attention import RUN_SCORES
-from ..step import NOT_OF_THE_MODEL, Attended, AttentionMap, Step
-from .score import check_room
+from ..step import Attended, AttentionMap
+from .score import SCORES_AT_ONCE, check_room
 
 ATTENDED = 16
 """Tokens of the answer that are kept for each token by `attended`: those with the largest
@@ -42,14 +34,14 @@ def attention_map(
     tokenizer: TokenizerWrapper,
     prompt: Sequence[int],
     answer: Sequence[int] = (),
-    cached: CachedText | None = None,
+    known: PromptCache | None = None,
 ) -> AttentionMap:
     """Return the attention with which the token after a prompt and an answer was predicted.
 
     The text is read again without that token, in one prefill. The attention is that of its last
     position: for every layer `(heads, tokens)`, float32, of which each head's shares sum to 1 over
-    the tokens of prompt and answer. Tokens outside a sliding window have 0. What is `cached` of the
-    text is copied, not computed again.
+    the tokens of prompt and answer. Tokens outside a sliding window have 0. What is `known` of the
+    text is not computed again.
 
     Raises:
         PromptError: there are no tokens, or one that the model does not have.
@@ -62,13 +54,14 @@ def attention_map(
     check_tokens(tokens, model.config.vocab_size)
     check_room(0, len(tokens), model.config.max_position_embeddings, split=False)
     begin = max(0, len(tokens) - 2)  # a sliding window is in order in a pass of several tokens only
-    with wired_memory.raised():
-        text = _prefilled(model, tokens[:begin], cached)
-        read = model(mx.array([tokens[begin:]]), text.layers, "all")
-        found = [s.scores if isinstance(s, Masked) else s for s in read.scores]
-        arrays = [s for s in found if isinstance(s, mx.array) and s.shape[-1] <= len(tokens)]
-        layers = tuple(_attention_shares(scores, len(tokens)) for scores in arrays)
-    if not (read.attended and layers):
+    cache = _prefilled(model, tokens[:begin], known)
+    scores = model(mx.array([tokens[begin:]]), cache, "all").scores
+    layers = tuple(
+        _attention_shares(layer[0], len(tokens))
+        for layer in scores
+        if layer.shape[-1] <= len(tokens)
+    )
+    if not layers:
         raise _unreadable(model)
     return AttentionMap(tuple(map(TextStream(tokenizer).add, tokens)), len(prompt), layers)
 
@@ -80,20 +73,27 @@ def _attention_shares(scores: mx.array, tokens: int) -> np.ndarray:
 
 
 def _prefilled(
-    model: LanguageModel, tokens: Sequence[int], cached: CachedText | None = None
-) -> CachedText:
-    """Return a text of its own with these tokens; those that are `cached` are copied."""
-    text, chunk = cached or CachedText.empty(model), prefill_chunk()
-    text = text.copy(text.common(tokens))
-    for at in range(len(text.ids), len(tokens), chunk):
-        Engine(model).prefill(text, tokens[at : at + chunk])
-    return text
+    model: LanguageModel, tokens: Sequence[int], known: PromptCache | None = None
+) -> list[Any]:
+    """Return a cache that holds these tokens."""
+    cache, done = (None, 0) if known is None or not tokens else known.fetch([*tokens, 0])
+    cache = model.make_cache() if cache is None else cache
+    for at in range(done, len(tokens), prefill_chunk()):
+        read_prompt(model, tokens[at : at + prefill_chunk()], cache)
+    return cache
 
 
 def _unreadable(model: LanguageModel) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"the attention of {model.config.model_type} cannot be read so: choose another model"
     )
+
+
+def _check_rows(model: LanguageModel) -> None:
+    """Refuse a model whose layers do not all keep every key in order: sliding windows do not."""
+    windows = any(isinstance(layer, RotatingKVCache) for layer in model.make_cache())
+    if windows or not model.attention_heads:
+        raise _unreadable(model)
 
 
 def attention_rows(
@@ -109,18 +109,15 @@ def attention_rows(
         UnsupportedModelError: its attention cannot be read for several tokens at once.
     """
     check_tokens(tokens, model.config.vocab_size)
-    if not model.measures_blocks:
-        raise _unreadable(model)
-    with wired_memory.raised():
-        text = _prefilled(model, tokens[:first])
-        while first < len(tokens):
-            seen = model.config.num_attention_heads * len(tokens)
-            end = min(first + max(1, min(prefill_chunk(), RUN_SCORES // seen)), len(tokens))
-            watched = [BlockCache(layer) for layer in text.layers]
-            _, found = model.states(mx.array([tokens[first:end]]), watched, "all")
-            scores = [each.scores() for each in found if isinstance(each, AttentionQueries)]
-            yield [mx.softmax(each.astype(mx.float32), axis=-1) for each in scores]
-            first = end
+    _check_rows(model)
+    cache = _prefilled(model, tokens[:first])
+    while first < len(tokens):
+        seen = max(model.attention_heads) * len(tokens)
+        end = min(first + max(1, min(prefill_chunk(), SCORES_AT_ONCE // seen)), len(tokens))
+        chunk = mx.array([tokens[first:end]])
+        scores = model(chunk, cache, "all", queries=end - first).scores
+        yield [mx.softmax(layer[0], axis=-1) for layer in scores]
+        first = end
 
 
 def attended(
@@ -152,66 +149,5 @@ def attention_to(
     Raises:
         UnsupportedModelError: as for `attention_rows`.
     """
-    if not model.measures_blocks:
-        raise _unreadable(model)
+    _check_rows(model)
     return partial(attended, model, prompt)
-
-
-def previous_attention(
-    model: LanguageModel, prompt: Sequence[int], steps: Sequence[Step]
-) -> tuple[tuple[float, ...], ...]:
-    """Return how much one head of each layer attends to the token before each of an answer's.
-
-    The layers are those of the middle third; of each, it is the head that attends to them most on
-    average. Of the position that predicts a token, the token before is its own. There is a number
-    for each of the model's own tokens but the first, and no layer where there are no such tokens.
-
-    Raises:
-        PromptError, UnsupportedModelError: as for `attention_rows`.
-    """
-    own = [at for at, step in enumerate(steps) if step.origin not in NOT_OF_THE_MODEL]
-    if not own:
-        return ()
-    tokens = [*prompt, *(step.token for step in steps)]
-    columns: list[npt.NDArray[np.float32]] = []
-    for weights in attention_rows(model, tokens[:-1], len(prompt)):
-        keys = len(prompt) + sum(each.shape[-1] for each in columns)
-        places = mx.arange(keys, keys + weights[0].shape[0])[:, None, None]
-        found = [mx.take_along_axis(weights[at], places, axis=-1) for at in _middle(weights)]
-        columns.append(np.array(mx.stack(found)[..., 0].swapaxes(1, 2)))
-    if not columns:
-        return ((),) * len(_middle(range(model.config.num_hidden_layers)))
-    rows = np.concatenate(columns, axis=-1)[..., [at - 1 for at in own[1:]]]
-    heads = rows.sum(axis=-1).argmax(axis=1)
-    return tuple(tuple(map(float, layer[head])) for layer, head in zip(rows, heads, strict=True))
-
-
-def _middle(layers: Sequence[object]) -> range:
-    """Return the layers whose heads are taken: the middle third and a little more, as published."""
-    count = len(layers)
-    return range(count // 3, min(count, -(-2 * count // 3) + 1))
-
-
-def rauq(
-    model: LanguageModel,
-    prompt: Sequence[int],
-    steps: Sequence[Step],
-    alpha: float = RAUQ_ALPHA,
-) -> float:
-    """Return the RAUQ of an answer (arXiv 2505.20045): lower is surer.
-
-    Args:
-        model: the one that gave the answer.
-        prompt: the tokens that the answer is to.
-        steps: the answer, as `stream_generate` yields it.
-        alpha: the weight of a token's own probability.
-
-    Raises:
-        PromptError: no token of the answer is the model's own; or as for `attention_rows`.
-        UnsupportedModelError: as for `attention_rows`.
-    """
-    logprob = [step.logprob for step in steps if step.origin not in NOT_OF_THE_MODEL]
-    if not logprob:
-        raise PromptError("no token of the answer is the model's own: there is nothing to score")
-    layers = previous_attention(model, prompt, steps)
-    return max(rauq_of_layer(logprob, layer, alpha) for layer in layers)

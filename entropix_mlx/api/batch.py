@@ -12,9 +12,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
 from ..answer.selection import AnswerSelection
-from ..engine.prompt_cache import PromptCache
-from ..engine.runner import Runner
-from ..engine.slot import Slot
+from ..engine.sequence import Sequence as TextSequence
 from ..errors import EntropixError, whole_number
 from ..models.base import LanguageModel
 from ..profiles.confidence import AnswerMetrics, Verdict
@@ -23,12 +21,10 @@ from ..settings import BATCH, Settings
 from ..step import Step
 from ..summary import Summary
 from .generate import parse_options, prompt_tokens
+from .runner import Runner
 
 WAIT_SECONDS = 0.1
 """Between two checks whether answers that wait for a person were cancelled."""
-
-CACHE_BYTES = 2**28
-"""Of the texts that are kept for prompts which begin as they do."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the answers that have ended and the number of all."""
@@ -44,7 +40,7 @@ def batch_generate(
     batch: int = BATCH,
     on_progress: OnProgress | None = None,
     **options: Any,
-) -> Batch:
+) -> AnswerBatch:
     """Answer many prompts at once.
 
     An answer is the same as alone, up to rounding, which depends on what shares a pass with it.
@@ -68,9 +64,7 @@ def batch_generate(
         on_progress: see `OnProgress`.
         **options: fields of `Settings`, which replace those of all `settings`; `hooks`, a `Hooks`
             for all or one for each prompt: while a person is asked (`choose`, which is called on
-            another thread), the other answers go on; `draft_model`, a `DraftModel` for all;
-            and `steady`: with True, running answers wait longer while a prompt is read, but on the
-            same machine the same batch with the same seeds gives the same answers exactly.
+            another thread), the other answers go on.
 
     Returns:
         The batch: iterate over it, or call `finish`; one answer that fails has an `error`, and the
@@ -86,16 +80,12 @@ def batch_generate(
     whole_number("batch", batch, least=1)
     given = _one_each(settings, Settings, len(prompts), "settings")
     hooked = _one_each(options.pop("hooks", None), Hooks, len(prompts), "hooks")
-    steady, draft = bool(options.pop("steady", False)), options.pop("draft_model", None)
     answers: list[BatchAnswer] = []
-    slots: list[Slot | None] = []
-    cache = PromptCache(CACHE_BYTES)
-    runner = Runner(model, tokenizer, batch=batch, cache=cache, steady=steady)
+    sequences: list[TextSequence | None] = []
+    runner = Runner(model, tokenizer, size=batch)
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
         called = hook or Hooks()
-        if draft is not None:
-            called = replace(called, draft_model=draft)
-        parsed, others = parse_options(own, options, ("hooks", "steady"))
+        parsed, others = parse_options(own, options, ("hooks",))
         if others != Hooks():
             raise TypeError("callbacks of a batch are passed as hooks=Hooks(…)")
         one = prompt if isinstance(prompt, str) else list(prompt)
@@ -103,8 +93,10 @@ def batch_generate(
             answer = BatchAnswer(len(answers))
             answers.append(answer)
             seed = None if parsed.seed is None else parsed.seed + sample
-            slots.append(_added(runner, tokenizer, answer, one, replace(parsed, seed=seed), called))
-    return Batch(runner, answers, slots, on_progress)
+            sequences.append(
+                _added(runner, tokenizer, answer, one, replace(parsed, seed=seed), called)
+            )
+    return AnswerBatch(runner, answers, sequences, on_progress)
 
 
 def _added(
@@ -114,16 +106,16 @@ def _added(
     prompt: str | Iterable[int],
     settings: Settings,
     hooks: Hooks,
-) -> Slot | None:
-    """Return the slot of an answer; None where it cannot be generated, and `error` says why."""
+) -> TextSequence | None:
+    """Return the sequence of an answer; None where it cannot be generated, and `error` says why."""
     try:
         tokens = prompt_tokens(tokenizer, prompt)
         answer.prompt_tokens = len(tokens)
         resolved = runner.resolve(settings)
         answer.settings = resolved.settings
-        slot = runner.add(tokens, resolved, hooks)
-        answer.several = slot.selection
-        return slot
+        sequence = runner.add(tokens, resolved, hooks)
+        answer.several = runner.selection(sequence)
+        return sequence
     except EntropixError as error:
         answer.error = error
         return None
@@ -142,8 +134,9 @@ class BatchAnswer:
     """What ended the answer, if it was not its own end."""
     several: AnswerSelection | None = None
     """Where `answers` is not 1: all answers to the prompt, of which this one was chosen."""
-    previous_attention: tuple[tuple[float, ...], ...] = ()
-    """As in `AnswerMetrics`, where the answer was read again."""
+
+    def __repr__(self) -> str:
+        return f"<BatchAnswer {self.index}: {self.text!r}>"
 
     @property
     def text(self) -> str:
@@ -169,7 +162,7 @@ class BatchAnswer:
         return rule.verdict(AnswerMetrics.of(self.steps))
 
 
-class Batch:
+class AnswerBatch:
     """Answers that are generated together; iterate to get ``(index, step)`` as they come.
 
     A loop that is left may be taken up again, or `finish` called. `close` ends all answers where
@@ -180,18 +173,18 @@ class Batch:
         self,
         runner: Runner,
         answers: list[BatchAnswer],
-        slots: Sequence[Slot | None],
+        sequences: Sequence[TextSequence | None],
         on_progress: OnProgress | None,
     ) -> None:
         self.answers = answers
         """In the order of the prompts, each as far as it has come."""
         self._runner = runner
         self._on_progress = on_progress
-        pairs = zip(slots, answers, strict=True)
-        self._left = {slot: answer for slot, answer in pairs if slot is not None}
-        self.size = runner.capacity(self._left)
+        pairs = zip(sequences, answers, strict=True)
+        self._left = {sequence: answer for sequence, answer in pairs if sequence is not None}
+        self.size = runner.batch.capacity(self._left)
         """Answers that are run at once."""
-        self._question: tuple[Slot, Future[int]] | None = None
+        self._question: tuple[TextSequence, Future[int]] | None = None
         self._steps = self._run()
 
     def finish(self) -> list[BatchAnswer]:
@@ -213,7 +206,9 @@ class Batch:
                     self._report()
                 self._retire()
                 while self._left:
-                    committed = [(self._left[slot], s) for slot, s in self._runner.advance()]
+                    committed = [
+                        (self._left[sequence], s) for sequence, s in self._runner.advance()
+                    ]
                     for answer, step in committed:
                         answer.steps.append(step)
                     yield from ((answer.index, step) for answer, step in committed)
@@ -233,26 +228,28 @@ class Batch:
     def _ask(self) -> None:
         """Have people asked, one after the other, and go on with what they chose."""
         asking = [
-            slot for slot in self._left if slot.undecided is not None and slot.choose is not None
+            sequence
+            for sequence in self._left
+            if sequence.undecided is not None and sequence.hooks.choose is not None
         ]
         if self._question is None and asking:
             self._question = asking[0], _asked(asking[0])
         if self._question is None:
             return
-        slot, choice = self._question
-        if len(asking) == self._runner.running:  # nothing else can be done meanwhile
+        sequence, choice = self._question
+        if len(asking) == len(self._runner.batch.running):  # nothing else can be done meanwhile
             wait([choice], WAIT_SECONDS)
         if not choice.done():
             return
         self._question = None
         try:
-            slot.reply(choice.result())  # nothing, if it was cancelled meanwhile
+            sequence.reply(choice.result())  # nothing, if it was cancelled meanwhile
         except Exception as error:  # that answer's alone
-            slot.end(error)
+            sequence.end(error)
 
     def _retire(self) -> None:
-        for slot in [slot for slot in self._left if slot.done]:
-            self._left.pop(slot).error = slot.error
+        for sequence in [sequence for sequence in self._left if self._runner.done(sequence)]:
+            self._left.pop(sequence).error = sequence.error
             self._report()
 
     def _report(self) -> None:
@@ -260,10 +257,10 @@ class Batch:
             self._on_progress(len(self.answers) - len(self._left), len(self.answers))
 
 
-def _asked(slot: Slot) -> Future[int]:
+def _asked(sequence: TextSequence) -> Future[int]:
     """Ask a person on another thread, so that other answers go on; nobody joins it at the end."""
     choice: Future[int] = Future()
-    choose, fork = slot.choose, slot.undecided
+    choose, fork = sequence.hooks.choose, sequence.undecided
 
     def ask() -> None:
         try:

@@ -11,15 +11,14 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
 from ..answer.selection import AnswerSelection
-from ..engine.cached_text import CachedText
-from ..engine.runner import Runner
-from ..engine.slot import Slot
+from ..engine.sequence import Sequence as TextSequence
 from ..errors import PromptError, SettingsError
 from ..models.base import LanguageModel
 from ..profiles.fields import hint, shown
 from ..settings import Settings
 from ..step import Step
 from .prompts import text_prompt
+from .runner import Runner
 
 _SETTINGS = tuple(f.name for f in fields(Settings))
 _HOOKS = tuple(f.name for f in fields(Hooks))
@@ -49,14 +48,14 @@ def stream_generate(
         pipelined: False reads every token before the next is queued; slower, and the same steps.
         **options: any fields of `Settings`, which replace those of `settings`, as in
             ``max_tokens=40, seed=1``, and any of `Hooks`: `cancel`, `on_prefill`, `choose`,
-            `on_fork`, `retrieve`, and `draft_model`, a `DraftModel` that proposes tokens.
+            `on_fork` and `retrieve`.
 
     Raises:
         EntropixError: one of its kinds, saying what is wrong and what to do.
         TypeError: an option is unknown, or a value that a program passed is of a wrong type.
     """
-    runner, slot = _added(model, tokenizer, prompt, settings, options, prompt_cache, pipelined)
-    return runner.stream(slot)
+    runner, first = _added(model, tokenizer, prompt, settings, options, prompt_cache, pipelined)
+    return runner.stream(first)
 
 
 def stream_answers(
@@ -82,10 +81,10 @@ def stream_answers(
         EntropixError: one of its kinds, saying what is wrong and what to do.
         SettingsError: `answers` is 1.
     """
-    runner, slot = _added(model, tokenizer, prompt, settings, options, prompt_cache)
-    if slot.selection is None:
+    runner, first = _added(model, tokenizer, prompt, settings, options, prompt_cache)
+    if (selection := runner.selection(first)) is None:
         raise SettingsError("one answer was asked for: set answers, or use stream_generate")
-    return slot.selection, runner.stream_all(slot)
+    return selection, runner.stream_all(first)
 
 
 def generate(
@@ -107,13 +106,12 @@ def _added(
     options: Mapping[str, Any],
     prompt_cache: list[Any] | None,
     pipelined: bool = True,
-) -> tuple[Runner, Slot]:
+) -> tuple[Runner, TextSequence]:
     settings, hooks = parse_options(settings, options)
     tokens = prompt_tokens(tokenizer, prompt)
     resolved = settings.resolved(model.config)
-    text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
-    runner = Runner(model, tokenizer, batch=resolved.most_answers, pipelined=pipelined)
-    return runner, runner.add(tokens, resolved, hooks, text=text)
+    runner = Runner(model, tokenizer, size=resolved.most_answers, pipelined=pipelined)
+    return runner, runner.add(tokens, resolved, hooks, cache=prompt_cache)
 
 
 def prompt_tokens(tokenizer: TokenizerWrapper, prompt: str | Iterable[int]) -> list[int]:

@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +19,15 @@ from .. import limits
 from ..errors import EntropixError, PromptError
 from ..profiles.fields import hint, overlaid, shown
 from ..records import parse_json
-from ..settings import Settings
+from ..settings import Settings, described
 
 if TYPE_CHECKING:  # a file is read, and its mistakes are reported, before a model is loaded
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 ROLES = ("system", "user", "assistant")
-_OPTIONS = tuple(f.name for f in fields(Settings))
+_OPTIONS = tuple(described())
 _KEYS = ("prompt", "messages", "system_prompt", "id", *_OPTIONS)
-_TEXTS = (
-    *("prompt", "system_prompt", "id"),
-    *("sampler", "profile", "attention_layers", "stop", "loops"),
-)
+_TEXTS = ("prompt", "system_prompt", "id", *(o.name for o in described().values() if o.is_text))
 """Columns of a CSV file that hold text; all others hold JSON, such as a number."""
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..errors import PromptError
-from . import chat_template
+from .. import limits
+from ..errors import PromptError, first_line
 
 Message = Mapping[str, Any]
 """``{"role": "system", "user" or "assistant", "content": text}``, as chat templates read it; one of
@@ -61,7 +61,7 @@ def conversation_prompt(
     found = _rendered(tokenizer, messages, tools, variables, tokenize=True)
     if isinstance(found, str):
         return list(tokenizer.encode(found, add_special_tokens=False))
-    return found
+    return list(found)
 
 
 def conversation_text(
@@ -81,27 +81,45 @@ def _rendered(
     tools: Sequence[Tool],
     variables: Variables,
     tokenize: bool,
-) -> str | list[int]:
+) -> Any:
     """Return a conversation as text; as tokens if asked for, and code stands for the template."""
     if not tokenizer.has_chat_template:
         raise PromptError("this model has no chat template: choose an instruction-tuned model")
+    given = {**vars(tokenizer).get("_chat_template_config", {}), **variables}
     try:
-        template = chat_template.own_template(tokenizer)
-        if template is not None:
-            return chat_template.render(template, tokenizer, messages, tools, variables)
-        given = {**chat_template.given_variables(tokenizer), **variables}
+        template = template_source(tokenizer)
+        if len(template.encode("utf-8", "replace")) > limits.TEMPLATE_BYTES:
+            raise PromptError("the chat template is too long to be one: choose another model")
+        if "xml_tools" in template:  # as SmolLM3 calls them
+            given = {"xml_tools": list(tools) or None, **given}
         found = tokenizer.apply_chat_template(
             list(messages),
             tools=list(tools) or None,
             add_generation_prompt=True,
-            tokenize=tokenize,
+            tokenize=tokenize and not template,
             **given,
         )
-        return list(found) if tokenize else str(found)
     except PromptError:
         raise
-    except Exception as error:  # of mlx-lm or transformers, which raise what they like
-        raise PromptError(f"the chat template refuses these messages: {error}") from error
+    except Exception as error:  # a template is a program: it raises what it likes
+        why = first_line(error) or type(error).__name__
+        raise PromptError(f"the chat template refuses these messages: {why}") from error
+    return found
+
+
+def template_source(tokenizer: TokenizerWrapper) -> str:
+    """Return the template that came with a model.
+
+    Empty if its messages are not rendered by one, but by code of mlx-lm or transformers.
+    """
+    from transformers import PreTrainedTokenizerBase
+
+    inner = getattr(tokenizer, "_tokenizer", tokenizer)
+    is_code = (
+        getattr(tokenizer, "_chat_template", None) is not None
+        or type(inner).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
+    )
+    return "" if is_code else str(tokenizer.get_chat_template())
 
 
 def text_prompt(tokenizer: TokenizerWrapper, text: str) -> list[int]:

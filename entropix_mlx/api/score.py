@@ -1,12 +1,10 @@
 """Measuring a text that is given: one prefill, in which every token is measured and none is drawn.
 
     tokens      the   sky   is   blue  .      a chunk of the text, computed in one pass
-    states       ■     ■     ■    ■    ■      held for the whole chunk: (tokens, hidden)
-    logits      └─ block ─┘ └─ block ─┘       computed for a block, measured, and dropped again
     step             sky   is   blue  .       what each position says about the token after it
 
-The logits of a long text would fill the memory, as its attention scores would; so both are computed
-from what is small, the last states and the queries, in blocks.
+The logits of a long text would fill the memory, as its attention scores would; so a chunk has as
+many tokens as both allow.
 """
 
 from __future__ import annotations
@@ -18,25 +16,25 @@ import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
-from ..answer.position import Position
 from ..answer.writer import Clock, Writer
-from ..engine.cached_text import CachedText
-from ..engine.constrained import constrained_text
-from ..engine.forward import LOGITS_AT_ONCE, Engine
-from ..engine.runner import check_tokens
-from ..engine.sampler_state import check_biased, first_state
+from ..engine.constrained import constrained
+from ..engine.prompts import LOGITS_AT_ONCE, read_prompt
+from ..engine.sequence import check_tokens
 from ..errors import ContextLengthError, PromptError
-from ..models.base import LanguageModel, Rows
+from ..models.base import LanguageModel
 from ..models.device import prefill_chunk
-from ..models.llama.attention import AttentionQueries
-from ..models.llama.cache import BlockCache, TextCache
-from ..models.memory import wired_memory
 from ..samplers.distribution import distribution, plan_of
 from ..samplers.draw import uniforms
+from ..samplers.logit_processors import WINDOW
+from ..samplers.metrics import measure_attention
 from ..samplers.position import Sampled, sample
+from ..samplers.row import Row
 from ..settings import ResolvedSettings, Settings
 from ..step import DrawDistribution, Origin, Step
 from .generate import parse_options, prompt_tokens
+
+SCORES_AT_ONCE = 2**21
+"""Attention scores of one layer that are in memory at once."""
 
 
 def score(
@@ -85,7 +83,8 @@ def stream_score(
     check_tokens([*before, *tokens], model.config.vocab_size)
     check_room(len(before), len(tokens), model.config.max_position_embeddings, split)
     resolved = settings.resolved(model.config)
-    check_biased(resolved.sampler, model.config.vocab_size)
+    if resolved.sampler.penalties is not None:
+        resolved.sampler.penalties.check(model.config.vocab_size)
     return _Measuring(model, tokenizer, resolved, hooks, before, tokens).steps()
 
 
@@ -104,14 +103,16 @@ def distribution_after(
     measuring = _Measuring(model, tokenizer, resolved, Hooks(), prompt, tokens)
     for _ in measuring.steps():
         pass
-    row = measuring.last.row(measuring.last.token.shape[0] - 1)
+    row = measuring.last.token.shape[0] - 1
     plan = plan_of(last.strategy, last.temperature, last.top_p, last.top_k, last.min_p)
     mask, count = None, resolved.settings.top_logprobs
     if (constraint := resolved.settings.constraint) is not None:
-        vocab = model.config.vocab_size
-        allowed = constrained_text(constraint, tokenizer, vocab, prompt, tokens[:-1])
-        mask = allowed.mask([0], ())
-    return distribution(row, plan, resolved.sampler.drawing, count, last.token, mask)
+        allowed = constrained(constraint, tokenizer, model.config.vocab_size, prompt)
+        for token in tokens[:-1]:
+            allowed.add(token)
+        masks = allowed.masks()
+        mask = None if masks is None else mx.array(masks[0])
+    return distribution(measuring.last, row, plan, count, last.token, mask)
 
 
 def text_tokens(
@@ -158,7 +159,7 @@ def check_room(before: int, tokens: int, context: int, split: bool) -> None:
     if not split and before + tokens > context:
         raise ContextLengthError(
             f"the text has {tokens:,} tokens, and the model's context holds {context:,}, with what"
-            " precedes the text: shorten it, or have it split into pieces (--split, split=True)"
+            " precedes the text: shorten it, or have it split into pieces (split=True)"
         )
 
 
@@ -195,92 +196,79 @@ class _Measuring:
         self._hooks = hooks
         self._first = len(before)
         self._tokens = [*before, *tokens]
-        sampler, vocab = resolved.sampler, model.config.vocab_size
         self._writer = Writer(
-            tokenizer, sampler.profile.position_score, len(tokens), clock=Clock(), prompt=before
+            tokenizer, resolved.profile.position_score, len(tokens), clock=Clock(), prompt=before
         )
-        self._memory = sampler.remembered
-        self._state = first_state(sampler, tokenizer, vocab, before)
-        self._block = max(1, LOGITS_AT_ONCE // vocab)
         self.last: Sampled
         """The newest positions."""
 
     def steps(self) -> Generator[Step, None, None]:
         reported, count = 0, len(self._tokens) - self._first
         chunk = prefill_chunk()
-        with wired_memory.raised():
-            for position in self._positions():
-                if self._hooks.cancelled():
-                    return
-                if reported + chunk <= self._writer.index:
-                    reported = self._writer.index
-                    self._report(reported, count)
-                yield self._writer.write(position, Origin.READ)
+        for row in self._rows():
+            if self._hooks.cancelled():
+                return
+            if reported + chunk <= self._writer.index:
+                reported = self._writer.index
+                self._report(reported, count)
+            yield self._writer.write(row, Origin.READ)
         self._report(count, count)
 
     def _report(self, done: int, total: int) -> None:
         if self._hooks.on_prefill:
             self._hooks.on_prefill(done, total)
 
-    def _positions(self) -> Iterator[Position]:
+    def _rows(self) -> Iterator[Row]:
         context, chunk = self._model.config.max_position_embeddings, prefill_chunk()
         for begin, first, end in windows(len(self._tokens), self._first, context):
-            engine, text = Engine(self._model), CachedText.empty(self._model)
+            cache = self._model.make_cache()
             for at in range(begin, first - 1, chunk):
-                engine.prefill(text, self._tokens[at : min(at + chunk, first - 1)])
-            for at in range(first - 1, end - 1, chunk):
-                yield from self._chunk(text.layers, at, min(at + chunk, end - 1))
+                read_prompt(self._model, self._tokens[at : min(at + chunk, first - 1)], cache)
+            at = first - 1
+            while at < end - 1:
+                following = min(at + self._size(end - begin), end - 1)
+                yield from self._chunk(cache, at, following)
+                at = following
 
-    def _chunk(self, layers: Sequence[TextCache], begin: int, end: int) -> Iterator[Position]:
-        if not self._model.measures_blocks:
-            yield from self._one_by_one(layers, begin, end)
-            return
+    def _size(self, keys: int) -> int:
+        """Return how many positions are measured at once, with at most so many keys."""
+        of_logits = LOGITS_AT_ONCE // self._model.config.vocab_size
+        heads = max(self._model.attention_heads, default=1)
+        return max(1, min(prefill_chunk(), of_logits, SCORES_AT_ONCE // (heads * keys)))
+
+    def _chunk(self, cache: list[Any], begin: int, end: int) -> Iterator[Row]:
+        """Yield the rows that follow the tokens from one place to another."""
+        settings, sampler = self._resolved.settings, self._resolved.sampler
         tokens = mx.array([self._tokens[begin:end]])
-        watched = [BlockCache(layer) for layer in layers]
-        attention_layers = self._resolved.settings.attention_layers
-        states, queries = self._model.states(tokens, watched, attention_layers)
-        mx.async_eval(states)
-        # Where the sampler remembers the text, each position is planned after the one before it.
-        block = 1 if self._memory else self._block
-        for first in range(begin, end, block):
-            last = min(first + block, end)
-            inside = slice(first - begin, last - begin)
-            of_block = [
-                each.part(inside.start, inside.stop)
-                for each in queries
-                if isinstance(each, AttentionQueries)
-            ]
-            sampled = self._sample(self._model.head(states[:, inside])[0], of_block, first)
-            for row in sampled.read():
-                yield Position(*row).checked()
-        mx.clear_cache()
-
-    def _one_by_one(self, layers: Sequence[TextCache], begin: int, end: int) -> Iterator[Position]:
-        """Do the same with a pass a token, where only the last token of a pass is measured."""
-        for at in range(begin, end):
-            rows = Rows(layers, mx.array([self._tokens[at]]))
-            forward = self._model.step([rows], self._resolved.settings.attention_layers)
-            scores = [layer[0] for layer in forward.scores if isinstance(layer, tuple)]
-            for row in self._sample(forward.logits[:, -1], scores, at).read():
-                position = Position(*row).checked()
-                yield position if forward.attended else position.without_attention()
-
-    def _sample(self, logits: mx.array, scores: Sequence[Any], first: int) -> Sampled:
-        resolved, count = self._resolved, logits.shape[0]
-        given = mx.array(self._tokens[first + 1 : first + 1 + count])
-        places = range(first + 1, first + 1 + count)
-        draws = resolved.sampler.draws
-        randomness = mx.array([uniforms(resolved.seed, at, draws) for at in places])
-        sampled = sample(
-            resolved.sampler,
-            logits,
-            [scores],
-            randomness,
-            resolved.settings.top_logprobs,
-            self._state,
-            given,
+        forward = self._model(tokens, cache, settings.attention_layers, queries=end - begin)
+        attention = (
+            measure_attention([layer[0] for layer in forward.scores]) if forward.scores else None
         )
-        self.last = sampled
-        if self._memory:
-            self._state = self._memory.observe(sampled.state, given, sampled.logprob)
-        return sampled
+        draws = [
+            uniforms(self._resolved.seed, at, sampler.draws) for at in range(begin + 1, end + 1)
+        ]
+        given = mx.array(self._tokens[begin + 1 : end + 1])
+        changed = None
+        if sampler.penalties is not None:
+            changed = mx.concatenate(
+                [
+                    sampler.penalties(
+                        forward.logits[0, n : n + 1],
+                        mx.array(self._tokens[: begin + n + 1][-WINDOW:]),
+                        begin + n + 1 - self._first,
+                    )
+                    for n in range(end - begin)
+                ]
+            )
+        self.last = sample(
+            sampler,
+            forward.logits[0],
+            attention,
+            mx.array(draws),
+            settings.top_logprobs,
+            given=given,
+            changed=changed,
+        )
+        for row in self.last.read():
+            checked = row.checked()
+            yield checked if forward.scores else checked.without_attention()

@@ -9,8 +9,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper, _infer_tool_parser
 
 from ..errors import PromptError
 from ..tools.formats import CallFormat, find_format
-from . import chat_template
-from .prompts import Tool, conversation_text
+from .prompts import Tool, conversation_text, template_source
 
 _QUESTION = [{"role": "user", "content": "?"}]
 _TOOL = {
@@ -29,7 +28,7 @@ def call_format(tokenizer: TokenizerWrapper) -> CallFormat | None:
         return None
     inner: Any = getattr(tokenizer, "_tokenizer", tokenizer)
     named = inner.init_kwargs.get("tool_parser_type") or _infer_tool_parser(inner)
-    return find_format(chat_template.own_template(tokenizer) or "", named)
+    return find_format(template_source(tokenizer), named)
 
 
 def special_tokens(tokenizer: TokenizerWrapper) -> dict[str, int]:

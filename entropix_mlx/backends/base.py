@@ -13,7 +13,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from ..chat.base import ChatSession
 from ..chat.conversation import Conversation
@@ -21,10 +21,10 @@ from ..errors import SessionError
 from ..settings import Settings
 from ..step import AttentionMap, DrawDistribution, Fork, Step
 from . import events
-from .events import CancelToken, Duel, Report, UserMessage, batches, explain, snapshot
+from .events import CancelToken, Report, UserMessage, batches, explain, snapshot
 
 if TYPE_CHECKING:
-    from ..checkpoints.inventory import LocalModel
+    from ..checkpoints.local import LocalModel
 
 JOIN_SECONDS = 5.0
 """How long `join` waits for a cancelled answer, which ends within one token or prompt chunk."""
@@ -33,7 +33,6 @@ JOIN_LOADING_SECONDS = 0.5
 REPLY_SECONDS = 0.1
 """The interval at which the cancel token is checked while the user chooses a branch."""
 
-T = TypeVar("T")
 StepReading = DrawDistribution | AttentionMap
 Action = Callable[[ChatSession, CancelToken], Iterator[Step] | None]
 """Something to do with the session; a cancel token to pass on is the second argument."""
@@ -53,7 +52,7 @@ class Backend(Protocol):
     ask: bool
     """Whether the user is asked at forks."""
     refusals: Mapping[str, str]
-    """Why it cannot do ``"duel"`` or ``"ask"``; one that can has no entry."""
+    """Why it cannot do ``"ask"``; one that can has no entry."""
 
     def open(self, model: str | None = None) -> ChatSession:
         """Return a session with another model, or with the same as before.
@@ -63,9 +62,6 @@ class Backend(Protocol):
 
     def models(self) -> Sequence[LocalModel]:
         """Return the models to choose from; without a choice, raise an `EntropixError`."""
-
-    def duel(self, duel: Duel, report: Report) -> None:
-        """Answer a question with two settings at once, and report the steps of both sides."""
 
 
 class BackendThread:
@@ -116,30 +112,15 @@ class BackendThread:
         self._jobs.put(lambda: self._answer(send, cancel, question))
 
     def read_step(self, step: Step, read: Callable[[ChatSession], StepReading]) -> None:
-        """Report what the session reads of a step of an answer."""
-        self._read(read, lambda found, error: events.StepRead(step, found, error))
-
-    def read_continuations(self, step: int, tokens: tuple[int, ...], turn: int) -> None:
-        """Report what may follow some tokens in the place of a step of an answer."""
-        self._read(
-            lambda session: session.continuations(step, tokens, turn),
-            lambda found, error: events.ContinuationsRead(step, tokens, found or (), error),
-        )
-
-    def _read(
-        self,
-        read: Callable[[ChatSession], T],
-        event: Callable[[T | None, str | None], events.Event],
-    ) -> None:
-        """Report what the session reads, or why it cannot."""
+        """Report what the session reads of a step of an answer, or why it cannot."""
 
         def job() -> None:
             try:
                 found = read(self._opened())
             except Exception as fault:
-                self._report(event(None, explain(fault)))
+                self._report(events.StepRead(step, None, explain(fault)))
             else:
-                self._report(event(found, None))
+                self._report(events.StepRead(step, found))
 
         self._jobs.put(job)
 
@@ -149,12 +130,6 @@ class BackendThread:
             self._apply_settings()
 
         self._jobs.put(job)
-
-    def duel(
-        self, question: UserMessage, sides: tuple[Settings, Settings], cancel: CancelToken
-    ) -> None:
-        """Answer a question with two settings at once; the conversation does not change."""
-        self._jobs.put(lambda: self._duel(question, sides, cancel))
 
     def switch(self, model: str, cancel: CancelToken) -> None:
         """Load another model for the same conversation; if that fails, load this one again."""
@@ -266,14 +241,3 @@ class BackendThread:
         if (session := self._session) is not None:
             copy = snapshot(session.conversation)
             self._report(events.ConversationChanged(copy, session.context_used))
-
-    def _duel(
-        self, question: UserMessage, sides: tuple[Settings, Settings], cancel: CancelToken
-    ) -> None:
-        error = None
-        try:
-            duel = Duel(self._opened().conversation, question, sides, cancel)
-            self._backend.duel(duel, self._report)
-        except Exception as fault:
-            error = explain(fault)
-        self._report(events.AnswerEnded(cancel, error))

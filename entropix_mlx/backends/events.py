@@ -15,12 +15,10 @@ from ..answer.selection import AnswersStanding
 from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.profile import Profile
-from ..settings import Settings
-from ..step import Alternative, AttentionMap, DrawDistribution, Fork, Step
-from ..traces.trace import Header
+from ..step import AttentionMap, DrawDistribution, Fork, Step
 
 if TYPE_CHECKING:
-    from ..checkpoints.inventory import LocalModel
+    from ..checkpoints.local import LocalModel
 
 CancelToken = threading.Event
 """Cancels one job, before it begins or while it runs; made by whoever gives the job."""
@@ -39,21 +37,6 @@ class UserMessage:
     text: str
     turn: int | None = None
     """The turn whose question it replaces; None asks it after the last turn."""
-
-
-@dataclass(frozen=True)
-class Duel:
-    """A question that is to be answered with two settings at once."""
-
-    conversation: Conversation
-    """It precedes the question, and does not change."""
-    question: UserMessage
-    sides: tuple[Settings, Settings]
-    cancel: CancelToken
-
-    @property
-    def with_question(self) -> Conversation:
-        return self.conversation.asking(self.question.text, self.question.turn)
 
 
 @dataclass(frozen=True)
@@ -143,16 +126,6 @@ class StepRead:
 
 
 @dataclass(frozen=True)
-class ContinuationsRead:
-    """What may follow some tokens that stand in the place of a step, or why that cannot be said."""
-
-    step: int
-    tokens: tuple[int, ...]
-    continuations: tuple[Alternative, ...]
-    error: str | None = None
-
-
-@dataclass(frozen=True)
 class TurnsDropped:
     """The context is full: the oldest turns are no longer in the prompt."""
 
@@ -168,43 +141,11 @@ class ChoiceNeeded:
     """Takes the index of the chosen branch."""
 
 
-@dataclass(frozen=True)
-class DuelBegan:
-    """Both sides of a duel are about to answer."""
-
-    cancel: CancelToken
-    headers: tuple[Header | None, ...]
-    """How a trace of each side begins; None for one that cannot begin."""
-
-
-@dataclass(frozen=True)
-class DuelStepsArrived:
-    """The next steps of one side of a duel."""
-
-    cancel: CancelToken
-    side: int
-    steps: list[Step]
-    ended: bool = False
-    error: str | None = None
-    """Why this side failed; the other one goes on."""
-
-
-@dataclass(frozen=True)
-class DuelForkGrew:
-    """A side of a duel is at a fork, whose branches have grown."""
-
-    cancel: CancelToken
-    side: int
-    fork: Fork
-
-
-DuelEvent = DuelBegan | DuelStepsArrived | DuelForkGrew
-ReadEvent = StepRead | ContinuationsRead
-JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | ReadEvent
+JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | StepRead
 ChatEvent = (
     ConversationChanged | StepsArrived | AnswersDrawn | ForkGrew | TurnsDropped | ChoiceNeeded
 )
-Event = JobEvent | ChatEvent | DuelEvent
+Event = JobEvent | ChatEvent
 Report = Callable[[Event], None]
 """Takes an event on the backend's thread."""
 

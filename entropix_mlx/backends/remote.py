@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from .. import limits
@@ -20,14 +20,13 @@ from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import EntropixError, SessionError
 from ..profiles.fields import spell_infinities
 from ..profiles.profile import AUTO, Profile, differences
-from ..profiles.sampler_specs import parameters
 from ..samplers.registry import find_sampler
-from ..settings import Settings
+from ..settings import Settings, described
 from ..step import Step
 from .events import CancelToken
 
 if TYPE_CHECKING:
-    from ..checkpoints.inventory import LocalModel
+    from ..checkpoints.local import LocalModel
 
 KEY_VARIABLE = "ENTROPIX_API_KEY"
 """The variable of the environment that holds the key, on both sides."""
@@ -43,7 +42,6 @@ KINDS: Mapping[str, type[http.client.HTTPConnection]] = {
 }
 MOST_ALTERNATIVES = 20
 
-NO_DUEL = "a duel needs the model in this process: leave --server out"
 NO_ASKING = "a server does not ask at forks: leave --ask or --server out"
 NO_MODELS = "the model is the server's: leave --server out to choose one here"
 NO_TRACE = "the server's answers are not recorded here: leave --trace or --server out"
@@ -70,7 +68,7 @@ class RemoteBackend:
 
     def __post_init__(self) -> None:
         self.model = self.address.url
-        self.refusals = {"duel": NO_DUEL, "ask": NO_ASKING}
+        self.refusals = {"ask": NO_ASKING}
 
     def open(self, model: str | None = None) -> RemoteSession:
         if model is not None:
@@ -80,9 +78,6 @@ class RemoteBackend:
 
     def models(self) -> Sequence[LocalModel]:
         raise SessionError(NO_MODELS)
-
-    def duel(self, *_: object) -> NoReturn:
-        raise SessionError(NO_DUEL)
 
 
 class RemoteSession(ChatSession):
@@ -95,11 +90,10 @@ class RemoteSession(ChatSession):
         self._address = address
         self._context_used = 0
         try:
-            model = address.get("/v1/models")["data"][0]
-            if not model["entropix"]["loaded"]:
-                asked = {"model": model["id"]}
-                model = address.post("/v1/models/load", asked, CancelToken()).whole()
-            described = model["entropix"]
+            cards = [model["entropix"] for model in address.get("/v1/models")["data"]]
+            described = next((card for card in cards if card["loaded"]), None)
+            if described is None:
+                raise ServerError(f"{address.url} has loaded no model: ask it something first")
             self.context_length = int(described["context_length"])
             self._served_profile = Profile.load().replace(described["profile"], address.url)
             self.fingerprint = str(described["fingerprint"])
@@ -140,7 +134,7 @@ class RemoteSession(ChatSession):
     ) -> dict[str, Any]:
         settings = self.settings
         alternatives = min(settings.top_logprobs, MOST_ALTERNATIVES)
-        given = {name: getattr(settings, name) for name in parameters()}
+        given = {name: getattr(settings, name) for name, o in described().items() if o.served}
         changed = differences(self._served_profile, self.profile)
         return {
             "messages": conversation.prompt_messages,
@@ -148,16 +142,11 @@ class RemoteSession(ChatSession):
             "stream_options": {"include_usage": True},
             "logprobs": alternatives > 0,
             "top_logprobs": alternatives,
-            "sampler": settings.sampler,
             "set": spell_infinities({name: value for name, (_, value) in changed.items()}),
+            **{name: value for name, value in given.items() if value is not None},
             "seed": reply.seed,
-            "max_tokens": settings.max_tokens,
-            "stop": settings.stop,
-            "loops": settings.loops,
-            "thinking_budget": settings.thinking_budget,
             **_guided(settings.constraint),
             **_continued(reply, forced, settings),
-            **{name: value for name, value in given.items() if value is not None},
         }
 
     def _steps(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from ..files import expanded
 
 _NAMED = re.compile(r"(?<!\S)@(\S+)")
 _TRAILING = ".,;:!?)"
-MOST_SHOWN = 20
-"""Paths that `matching` returns at most."""
 
 
 def with_files(question: str) -> str:
@@ -25,22 +22,6 @@ def with_files(question: str) -> str:
     """
     files = {path: None for word in _NAMED.findall(question) if (path := _file(word))}
     return "\n\n".join([question, *(_quoted(path) for path in files)])
-
-
-def matching(beginning: str) -> list[str]:
-    """Return paths that begin so, folders with a slash; hidden ones if a dot was typed."""
-    folder, _, name = beginning.rpartition("/")
-    shown = f"{folder}/" if "/" in beginning else ""
-    try:
-        entries = sorted(os.scandir(expanded(shown or ".", SessionError)), key=lambda e: e.name)
-    except (OSError, SessionError):
-        return []
-    found = [
-        e
-        for e in entries
-        if e.name.startswith(name) and e.name.startswith(".") <= name.startswith(".")
-    ]
-    return [f"{shown}{e.name}{'/' if e.is_dir() else ''}" for e in found[:MOST_SHOWN]]
 
 
 def _file(word: str) -> Path | None:

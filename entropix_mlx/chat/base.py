@@ -20,7 +20,7 @@ from ..errors import PromptError, SessionError, check_type, whole_number
 from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import SEED_BITS, Settings
-from ..step import Alternative, AttentionMap, DrawDistribution, Step
+from ..step import AttentionMap, DrawDistribution, Step
 from .conversation import Conversation, Reply
 
 
@@ -204,25 +204,6 @@ class ChatSession(ABC):
             UnsupportedModelError: the model's attention cannot be read.
         """
         raise SessionError("only a local model shows what it looked at: leave --server out")
-
-    def continuations(
-        self, step_index: int, tokens: Sequence[int], turn: int | None = None
-    ) -> tuple[Alternative, ...]:
-        """Return the most probable tokens behind some that stand in the place of an answer's step.
-
-        The model reads those tokens, one in a forward pass; the conversation does not change.
-
-        Raises:
-            SessionError: there is no such turn, step or token, or no model of this process.
-            ContextLengthError: the answer up to that step does not fit into the context.
-        """
-        raise SessionError("only a local model can look ahead: leave --server out")
-
-    def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
-        """Add a question, in the place of a turn as for `send`, and an answer of this model to
-        it."""
-        self.close()
-        self.conversation.adopt(text, turn, Reply(seed, list(steps), self.fingerprint))
 
     def select(self, answer: int, turn: int | None = None) -> None:
         """Make another of a question's answers part of the conversation; see `Conversation`."""

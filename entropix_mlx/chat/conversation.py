@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import limits
-from ..answer.short_texts import comparable
 from ..errors import SessionError
 from ..files import write_whole, writing
 from ..records import from_record
@@ -75,14 +74,6 @@ class Turn:
     def add(self, answer: Reply) -> None:
         self.answers.append(answer)
         self.selected = len(self.answers) - 1
-
-    @property
-    def agreeing(self) -> list[Reply]:
-        """The answers that say the same as the selected one, itself included."""
-        said = comparable(self.answer.text)
-        others = (one for one in self.answers if one is not self.answer)
-        alike = [one for one in others if said is not None and comparable(one.text) == said]
-        return [self.answer, *alike]
 
     @property
     def heading(self) -> str:
@@ -187,17 +178,6 @@ class Conversation:
         dropped = self.dropped if len(earlier) + 1 >= len(self.turns) else 0
         return replace(self, turns=[*earlier, Turn(question)], dropped=dropped)
 
-    def adopt(self, question: str, turn: int | None, answer: Reply) -> None:
-        """Add a question, as `asking` does, and an answer to it from elsewhere.
-
-        The last turn keeps its other answers if it has the same question.
-        """
-        last = len(self.turns) - 1
-        if turn is None or turn != last or self.turns[turn].question != question:
-            asking = self.asking(question, turn)
-            self.turns, self.dropped = asking.turns, asking.dropped
-        self.last.add(answer)
-
     def to_markdown(self) -> str:
         """Return the conversation as Markdown, for people: selected answers only."""
         parts = [f"> {self.system_prompt}"] if self.system_prompt else []
@@ -208,6 +188,10 @@ class Conversation:
 
     def save(self, path: str | Path) -> None:
         """Write the conversation as JSON; if that fails, an existing file stays as it was."""
+        with writing(path, SessionError):
+            write_whole(path, self.to_json() + "\n")
+
+    def to_json(self) -> str:
         record = {
             "format": FORMAT,
             "version": VERSION,
@@ -216,8 +200,7 @@ class Conversation:
             "dropped": self.dropped,
             "turns": [_turn_record(turn) for turn in self.turns],
         }
-        with writing(path, SessionError):
-            write_whole(path, json.dumps(record, ensure_ascii=False) + "\n")
+        return json.dumps(record, ensure_ascii=False)
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:

@@ -15,30 +15,29 @@ from threading import Event
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Choose, Hooks
-from ..answer.interventions.thinking import Thinking
 from ..answer.selection import AnswerSelection
+from ..answer.thinking import Thinking
 from ..api.attention import attention_map
 from ..api.prompts import conversation_prompt
+from ..api.runner import Runner
 from ..api.score import distribution_after
-from ..engine.cached_text import CachedText
-from ..engine.runner import Runner
-from ..engine.sampler_state import check_biased
-from ..engine.speculation.draft_model import DraftModel
+from ..engine.prompts import PromptCache
+from ..engine.sequence import Sequence as TextSequence
 from ..errors import ContextLengthError, EntropixError, SessionError
 from ..models.base import LanguageModel
 from ..models.config import fingerprint
-from ..notes.notes import Notes
+from ..notes import Notes
 from ..profiles.profile import Profile, resolve
 from ..settings import ResolvedSettings, Settings
-from ..step import Alternative, AttentionMap, DrawDistribution, Step
+from ..step import AttentionMap, DrawDistribution, Step
 from ..traces.trace import Header, TraceFolder
 from .base import ChatSession
 from .conversation import Conversation, Reply
 
 ROOM = 0.25
 """The share of the context that stays free for the answer, unless `max_tokens` needs less."""
-CONTINUATIONS = 6
-"""How many tokens `continuations` returns."""
+CACHE_BYTES = 2**31
+"""Of the texts of a conversation that are kept in the KV cache."""
 SHARE_AFTER_DROP = 0.5
 """Turns are dropped until the prompt takes at most this share of the context: dropping changes the
 beginning of the prompt, which makes the KV cache useless, and so should be rare."""
@@ -51,7 +50,6 @@ class Session(ChatSession):
 
     Attributes:
         notes: where passages are retrieved from, or None.
-        draft_model: proposes tokens, as for `stream_generate`.
         several: where `settings.answers` is not 1: the answers to the last question, and which of
             them is chosen. The steps that are returned are those of the first one. The others come
             behind its last step; they become answers of the turn, with the chosen one selected.
@@ -82,13 +80,13 @@ class Session(ChatSession):
         self.on_prefill, self.on_drop, self.choose = on_prefill, on_drop, choose
         self.fingerprint = fingerprint(model.config)
         self.notes: Notes | None = None
-        self.draft_model: DraftModel | None = None
         self.several: AnswerSelection | None = None
         self._model, self._tokenizer = model, tokenizer
         self._traces = traces
         self.context_length = model.config.max_position_embeddings
         self._context = Context(tokenizer, self.context_length)
-        self._text = CachedText.empty(model)
+        self._cache = PromptCache(CACHE_BYTES)
+        self._answering: TextSequence | None = None
 
     @property
     def context_used(self) -> int:
@@ -106,7 +104,9 @@ class Session(ChatSession):
 
     @property
     def cached_tokens(self) -> int:
-        return len(self._text.ids)
+        """Tokens of the last answer and its prompt, once that is read, but the last one."""
+        answering = self._answering
+        return answering.length - 1 if answering is not None and answering.prefilled else 0
 
     @property
     def profile(self) -> Profile:
@@ -134,7 +134,7 @@ class Session(ChatSession):
     def attention(self, step_index: int, turn: int | None = None) -> AttentionMap:
         prompt, answer = self._read_again(step_index, turn)
         before = [step.token for step in answer.steps[:step_index]]
-        return attention_map(self._model, self._tokenizer, prompt, before, self._text)
+        return attention_map(self._model, self._tokenizer, prompt, before, self._cache)
 
     def _read_again(self, step_index: int, turn: int | None) -> tuple[list[int], Reply]:
         """Return the prompt of an answer that has such a step, and the answer."""
@@ -146,33 +146,13 @@ class Session(ChatSession):
             raise SessionError("another model wrote that answer: answer the question again first")
         return self._context.resumed(self.conversation.until(turn), []), answer
 
-    def continuations(
-        self, step_index: int, tokens: Sequence[int], turn: int | None = None
-    ) -> tuple[Alternative, ...]:
-        turn = self.conversation.turn_at(turn)
-        before = self.conversation.turns[turn].answer.before(step_index)
-        prompt = self._context.resumed(self.conversation.until(turn), [s.token for s in before])
-        settings = Settings(
-            sampler="greedy",
-            seed=0,
-            max_tokens=len(tokens) + 1,
-            top_logprobs=CONTINUATIONS,
-            speculation="off",
-            constraint=self.settings.constraint,
-        )
-        runner = Runner(self._model, self._tokenizer)
-        text = self._text.copy(self._text.common(prompt))
-        resolved = settings.resolved(self._model.config)
-        slot = runner.add(prompt, resolved, answered=before, forced=tokens, text=text)
-        *_, last = runner.stream(slot)
-        return last.allowed or last.top_logprobs
-
     def _checked_settings(self) -> ResolvedSettings:
         """Return the settings of the next answer, or raise what the runner would raise later."""
         config = self._model.config
         resolved = self.settings.resolved(config)
         Thinking(resolved.profile.think, self._tokenizer, config.vocab_size)  # checks its text
-        check_biased(resolved.sampler, config.vocab_size)
+        if resolved.sampler.penalties is not None:
+            resolved.sampler.penalties.check(config.vocab_size)
         return resolved
 
     def _generate(
@@ -187,18 +167,15 @@ class Session(ChatSession):
         before = tuple(reply.steps)
         retrieve = None
         if self.notes is not None:
-            self.notes.refresh()
             retrieve = self.notes.about(self.conversation.last.question)
-        hooks = Hooks(
-            cancel, self.on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
-        )
-        runner = Runner(self._model, self._tokenizer, batch=resolved.most_answers)
-        slot = runner.add(prompt, resolved, hooks, answered=before, forced=forced, text=self._text)
-        self.several = slot.selection
-        if slot.selection is None:
-            steps = runner.stream(slot)
+        hooks = Hooks(cancel, self.on_prefill, self.choose, self.on_fork, retrieve)
+        runner = Runner(self._model, self._tokenizer, size=resolved.most_answers, cache=self._cache)
+        first = runner.add(prompt, resolved, hooks, answered=before, forced=forced)
+        self._answering, self.several = first, runner.selection(first)
+        if self.several is None:
+            steps = runner.stream(first)
         else:
-            steps = self._first_of(slot.selection, runner.stream_all(slot), conversation)
+            steps = self._first_of(self.several, runner.stream_all(first), conversation)
         traced = steps
         if self._traces is not None:
             header = self._header(self._traces.model, resolved, len(prompt) - len(before))

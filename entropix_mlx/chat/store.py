@@ -1,27 +1,31 @@
-"""Chats that are saved automatically, in the platform's folder for data of programs.
+"""Chats that are saved automatically: a table in one SQLite file, in the platform's folder for data
+of programs.
 
-Each chat is a file ``ID.json`` as `Conversation.save` writes it, which can be copied and opened
-like any other. Beside it, ``ID.card`` holds the texts that a list of chats shows and searches:
-reading all conversations would take seconds. A card that is missing, damaged or older than its chat
-is made again. While a program has a chat open, ``open/PID`` names it; a mark whose program does not
-run is left from a crash.
+A row holds a chat as `Conversation.save` writes it, and the texts that a list of chats shows and
+searches. While a program has a chat open, the row names its process; one that does not run any more
+has crashed.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-from dataclasses import asdict, dataclass
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from .. import limits
 from ..errors import SessionError
-from ..files import write_whole, writing
-from ..records import from_record
 from .conversation import Conversation
 
-CHAT, CARD = ".json", ".card"
+TABLE = """CREATE TABLE IF NOT EXISTS chats (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, turns INTEGER NOT NULL, text TEXT NOT NULL,
+    changed REAL NOT NULL, process INTEGER, conversation TEXT NOT NULL
+)"""
+SAVE = """INSERT INTO chats (id, name, turns, text, changed, conversation) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, turns = excluded.turns, text = excluded.text,
+    changed = excluded.changed, conversation = excluded.conversation"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Card:
     turns: int
     text: str
     """All questions and selected answers, to search in."""
-    changed: float = 0.0
+    changed: float
     """When it was saved, in seconds since 1970."""
 
     def has(self, words: str) -> bool:
@@ -43,34 +47,41 @@ class Card:
 
 
 class Store:
-    """A folder of chats; what cannot be read or written raises a `SessionError`."""
+    """The chats of a file; whatever goes wrong with that is a `SessionError`.
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """Use a folder, which need not exist yet; None is the platform's."""
+    It may be used on any thread, and by several programs at once.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        """Use a file, which need not exist yet; None is the platform's."""
         import platformdirs
 
         platform = platformdirs.user_data_path("entropix_mlx", appauthor=False)
-        self.folder = folder or platform / "chats"
+        self.file = file or platform / "chats.db"
 
     def save(self, conversation: Conversation) -> None:
-        path = self._path(conversation.id)
-        with writing(path, SessionError):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        conversation.save(path)
-        self._write_card(conversation)
+        text = "\n".join(message["content"] for message in conversation.messages)
+        card = (conversation.id, conversation.name, len(conversation.turns), text, time.time())
+        with self._table() as table:
+            table.execute(SAVE, (*card, conversation.to_json()))
 
     def load(self, chat: str) -> Conversation:
-        conversation = Conversation.load(self._path(chat))
+        with self._table() as table:
+            found = table.execute("SELECT conversation FROM chats WHERE id = ?", (chat,)).fetchone()
+        if found is None:
+            raise SessionError(f"there is no chat {chat!r}: name one that is listed")
+        conversation = Conversation.from_json(found[0], f"the chat {chat}")
         conversation.id = chat
         return conversation
 
     def cards(self, words: str = "") -> list[Card]:
-        """Return the cards of all chats in which some words occur, the newest first.
-
-        Chats that cannot be read are passed over.
-        """
-        found = [card for path in self.folder.glob(f"*{CHAT}") if (card := self._card(path))]
-        return sorted(filter(lambda c: c.has(words), found), key=lambda c: c.changed, reverse=True)
+        """Return the cards of all chats in which some words occur, the newest first; none where
+        the file cannot be used."""
+        query = "SELECT id, name, turns, text, changed FROM chats ORDER BY changed DESC"
+        cards: list[Card] = []
+        with suppress(SessionError), self._table() as table:
+            cards = [Card(*row) for row in table.execute(query)]
+        return [card for card in cards if card.has(words)]
 
     def rename(self, chat: str, title: str | None) -> None:
         """Give a chat a title; None is its first question."""
@@ -79,62 +90,41 @@ class Store:
         self.save(conversation)
 
     def delete(self, chat: str) -> None:
-        with writing(self._path(chat), SessionError):
-            self._path(chat).unlink(missing_ok=True)
-            self._path(chat, CARD).unlink(missing_ok=True)
+        with self._table() as table:
+            table.execute("DELETE FROM chats WHERE id = ?", (chat,))
 
     def open(self, chat: str) -> None:
         """Mark a chat as open in this program, in place of the one before."""
-        mark = self._mark(os.getpid())
-        with writing(mark, SessionError):
-            mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_whole(mark, chat)
+        with self._table() as table:
+            table.execute("UPDATE chats SET process = NULL WHERE process = ?", (os.getpid(),))
+            table.execute("UPDATE chats SET process = ? WHERE id = ?", (os.getpid(), chat))
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._mark(os.getpid()).unlink(missing_ok=True)
+        with suppress(SessionError), self._table() as table:
+            table.execute("UPDATE chats SET process = NULL WHERE process = ?", (os.getpid(),))
 
     def crashed(self) -> list[str]:
-        """Return the ids of chats that were open in programs that died, and forget that."""
-        found = []
-        for mark in (self.folder / "open").glob("*"):
-            if mark.name.isdecimal() and not _runs(int(mark.name)):
-                with contextlib.suppress(OSError, ValueError, SessionError):
-                    chat = limits.read_text(mark, limits.CONFIGURATION_BYTES)
-                    mark.unlink()
-                    found += [chat] if self._path(chat).exists() else []
+        """Return the ids of chats that were open in programs that died, and forget that; none where
+        the file cannot be used."""
+        query = "SELECT id, process FROM chats WHERE process IS NOT NULL ORDER BY changed"
+        found: list[str] = []
+        with suppress(SessionError), self._table() as table:
+            found = [chat for chat, process in table.execute(query) if not _runs(process)]
+            for chat in found:
+                table.execute("UPDATE chats SET process = NULL WHERE id = ?", (chat,))
         return found
 
-    def _mark(self, process: int) -> Path:
-        return self.folder / "open" / str(process)
-
-    def _path(self, chat: str, suffix: str = CHAT) -> Path:
-        if not chat.replace("-", "").isalnum():
-            raise SessionError(f"{chat!r} is not the id of a chat: name one that is listed")
-        return self.folder / f"{chat}{suffix}"
-
-    def _card(self, path: Path) -> Card | None:
-        card = path.with_suffix(CARD)
-        with contextlib.suppress(OSError):
-            changed = path.stat().st_mtime
-            try:
-                if card.stat().st_mtime < changed:
-                    raise ValueError("an older state of the chat")
-                record = json.loads(limits.read_text(card, limits.CONVERSATION_BYTES))
-                return from_record(Card, record | {"id": path.stem, "changed": changed})
-            except (OSError, ValueError, TypeError, RecursionError):
-                with contextlib.suppress(SessionError):
-                    return self._write_card(self.load(path.stem))
-        return None
-
-    def _write_card(self, conversation: Conversation) -> Card:
-        path, card = self._path(conversation.id), self._path(conversation.id, CARD)
-        text = "\n".join(message["content"] for message in conversation.messages)
-        changed = path.stat().st_mtime
-        made = Card(conversation.id, conversation.name, len(conversation.turns), text, changed)
-        with writing(card, SessionError):
-            write_whole(card, json.dumps(asdict(made), ensure_ascii=False) + "\n")
-        return made
+    @contextmanager
+    def _table(self) -> Iterator[sqlite3.Connection]:
+        """Open the file for one transaction."""
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.file.touch(mode=0o600)
+            with closing(sqlite3.connect(self.file)) as connection, connection:
+                connection.execute(TABLE)
+                yield connection
+        except (OSError, sqlite3.Error) as error:
+            raise SessionError(f"the chats in {self.file} cannot be used: {error}") from error
 
 
 def _runs(process: int) -> bool:

@@ -2,202 +2,138 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
-from math import exp
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from .. import limits
-from ..answer.promise import unsure_rule
-from ..backends.remote import KEY_VARIABLE, NO_ASKING, NO_TRACE, Address
-from ..chat import slash
+from ..backends.remote import KEY_VARIABLE, NO_ASKING, NO_TRACE, Address, RemoteBackend
 from ..chat.attachments import with_files
 from ..configuration import Configuration
-from ..errors import EntropixError, PromptError, SessionError, SettingsError
-from ..files import expanded
-from ..palette import printable, to_json
+from ..errors import EntropixError, PromptError, SettingsError
 from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import TraceFolder
-from .shared import answers, loading, options, output
-from .shared.loading import with_model
-from .shared.options import ModelOptions
+from .shared import answers, loading, output
+from .shared.options import FIRST, GENERATION, Color, File, ModelOptions, command
 from .shared.output import USAGE
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..backends.base import Backend
+    from ..backends.local import LocalBackend
     from ..chat.session import Session
     from ..models.base import LanguageModel
 
 ALTERNATIVES = 8
-"""Most probable tokens that the terminal UI shows for each token."""
-PLAIN_ALTERNATIVES = 3
-"""Most probable tokens that /steps lists for each token, with --plain."""
-ENDS = "Ctrl-C stops an answer, Ctrl-D ends; @FILE in a question inserts the file's text"
+"""Most probable tokens that are recorded for each token, and shown by the terminal UI."""
+NEW, QUIT = "/new", "/quit"
+"""The commands of --plain."""
+HINT = f"write a question; {NEW} begins another chat, Ctrl-C stops an answer, {QUIT} ends"
 
 
-@dataclass(frozen=True)
-class ChatRequest:
-    """Who answers, how, and what the conversation begins with."""
+# Forks are for those who watch.
+@command(*GENERATION, loops="stop", branch=True, top_logprobs=ALTERNATIVES)
+def chat(
+    *,
+    model: ModelOptions = ModelOptions(),
+    plain: Annotated[bool, Parameter(group=FIRST)] = False,
+    demo: Annotated[bool, Parameter(group=FIRST)] = False,
+    server: Annotated[str | None, Parameter(group=FIRST)] = None,
+    system_prompt: Annotated[str | None, Parameter(group=FIRST)] = None,
+    settings: Settings,
+    no_save: bool = False,
+    trace: File = None,
+    ask: bool = False,
+    notes: File = None,
+    color: Color = "auto",
+    configuration: Configuration,
+) -> int:
+    """Converse with a model, and watch it.
 
-    model: ModelOptions
-    settings: Settings
-    configuration: Configuration
-    plain: bool
-    demo: bool
-    server: Address | None
-    save: bool
-    system_prompt: str | None
-    trace: Path | None
-    ask: bool
-    notes: Path | None
-    color: str
-    yes: bool
-    """Whether to download a model without asking."""
-
-    @property
-    def traces(self) -> TraceFolder | None:
-        """The folder that records every answer; it is made here."""
-        return TraceFolder(self.trace, self.model.name) if self.trace else None
-
-
-def add_parser(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=run)
-    add = parser.add_argument
-    options.add_model(parser)
-    options.add_yes(parser)
-    add("--plain", action="store_true", help="converse line by line, without a full screen")
-    add("--demo", action="store_true", help="play a recorded session, without a model")
-    add("--no-save", action="store_true", help="do not save this chat")
-    add("--system-prompt", help="instructions that precede the conversation")
-    what = "record every answer in a file of this folder"
-    add("--trace", type=options.file, metavar="DIR", help=what)
-    where = "converse with the model of an entropix serve, as at http://127.0.0.1:8080"
-    add("--server", metavar="URL", help=f"{where} (its key in {KEY_VARIABLE})")
-    options.add_answers(parser)
-    options.add_settings(parser)
-    options.add_constraint(parser)
-    parser.set_defaults(loops="stop", branch=True)  # forks are for those who watch
-    options.add_notes(parser)
-    options.add_draft_model(parser)
-    options.add_color(parser)
-    options.add_verbose(parser)
-
-
-def parse_request(arguments: argparse.Namespace) -> ChatRequest:
-    if arguments.demo or arguments.server is not None:
-        # What a recording or a server cannot do is refused only where it was typed.
-        arguments.model, arguments.trace = arguments.typed.model, arguments.typed.trace
-        arguments.ask = arguments.typed.ask
-    if arguments.demo:
-        _check_demo(arguments)
-    elif arguments.server is not None:
-        _check_server(arguments)
-    address = None
-    if arguments.server is not None:
-        address = Address(arguments.server, os.environ.get(KEY_VARIABLE) or None)
-    listed = PLAIN_ALTERNATIVES if arguments.plain else ALTERNATIVES
-    return ChatRequest(
-        model=options.model_options(arguments),
-        settings=options.to_settings(arguments, top_logprobs=listed),
-        configuration=arguments.configuration,
-        plain=arguments.plain,
-        demo=arguments.demo,
-        server=address,
-        save=not arguments.no_save,
-        system_prompt=arguments.system_prompt,
-        trace=arguments.trace,
-        ask=arguments.ask,
-        notes=arguments.notes,
-        color=arguments.color,
-        yes=arguments.yes,
-    )
-
-
-def _check_demo(arguments: argparse.Namespace) -> None:
-    for name in ("plain", "server", "model", "draft_model", "trace", "notes"):
-        if getattr(arguments, name):
-            option = "--" + name.replace("_", "-")
-            raise SettingsError(f"--demo plays a recording on the full screen: leave {option} out")
-
-
-def _check_server(arguments: argparse.Namespace) -> None:
-    if arguments.ask:
-        raise SettingsError(NO_ASKING)
-    if arguments.trace:
-        raise SettingsError(NO_TRACE)
-    if arguments.notes is not None:
-        raise SettingsError("the server cannot search your notes: leave --notes out")
-    if arguments.plain or arguments.model is not None or arguments.draft_model is not None:
-        raise SettingsError("--server is for the full screen, and the server has its own model")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    request = parse_request(arguments)
-    if request.demo:
-        return run_demo(request)
-    configuration = request.configuration
+    Args:
+        plain: converse line by line, without a full screen
+        demo: play a recorded session, without a model
+        server: converse with the model of an entropix serve, as at http://127.0.0.1:8080 (its key
+            in ENTROPIX_API_KEY)
+        system_prompt: instructions that precede the conversation
+        no_save: do not save this chat
+        trace: record every answer in a file of this folder
+        ask: choose the branch yourself where scores are close
+        notes: quote passages from the texts in this folder where the model is uncertain
+        color: colour tokens by strategy (auto: on a terminal)
+    """
+    if demo:
+        stated = {"--plain": plain, "--server": server, "--model": model.model}
+        for name, given in (stated | {"--trace": trace, "--notes": notes}).items():
+            if given:
+                raise SettingsError(
+                    f"--demo plays a recording on the full screen: leave {name} out"
+                )
+        return _show_demo(settings, configuration)
+    if server is not None:
+        refused = {NO_ASKING: ask, NO_TRACE: trace}
+        refused["the server cannot search your notes: leave --notes out"] = notes
+        own = "--server is for the full screen, and the server has its own model"
+        for why, given in (refused | {own: plain or model.model}).items():
+            if given:
+                raise SettingsError(why)
     if configuration.theme or configuration.colours or configuration.keys:
         from entropix_mlx.tui.app import ChatApp  # slow to import, and needed for little
 
         ChatApp.check(configuration)  # mistakes are errors also where no screen is shown
-    return run_plain(request) if request.plain else run_screen(request)
-
-
-def run_demo(request: ChatRequest) -> int:
-    output.check_screen("the demo cannot be shown in a pipe")
-    from entropix_mlx.tui.app import run_chat
-    from entropix_mlx.tui.terminal import require_full_screen
-
-    from ..backends.recorded import RecordedBackend, demo_recording
-
-    require_full_screen("use a terminal that can")
-    backend = RecordedBackend(request.settings, demo_recording())
-    return run_chat(backend, None, request.configuration)
-
-
-def run_screen(request: ChatRequest) -> int:
+    if plain:
+        return _converse(model, settings, system_prompt, trace, ask, notes, color)
     output.check_screen("add --plain in a pipe")
-    from entropix_mlx.tui.app import run_chat
-    from entropix_mlx.tui.terminal import require_full_screen
+    from entropix_mlx.tui.terminal import all_keys, require_full_screen
 
     from ..chat.store import Store
 
     require_full_screen("add --plain")
-    if request.server is None:
-        backend = _local(_with_model(request))
+    backend: RemoteBackend | LocalBackend
+    if server is not None:
+        address = Address(server, os.environ.get(KEY_VARIABLE) or None)
+        backend = RemoteBackend(address, settings, system_prompt)
     else:
-        backend = _remote(request, request.server)
-    return run_chat(backend, Store() if request.save else None, request.configuration)
+        model = loading.with_model(model)
+        backend = _local_backend(model, settings, system_prompt, trace, ask, notes)
+    restore = all_keys()  # before what takes long to import
+    from entropix_mlx.tui.app import run_chat
+
+    return run_chat(backend, None if no_save else Store(), configuration, restore)
 
 
-def _with_model(request: ChatRequest) -> ChatRequest:
-    return replace(request, model=with_model(request.model, yes=request.yes))
+def _show_demo(settings: Settings, configuration: Configuration) -> int:
+    output.check_screen("the demo cannot be shown in a pipe")
+    from entropix_mlx.tui.terminal import all_keys, require_full_screen
+
+    from ..backends.recorded import RecordedBackend, demo_recording
+
+    require_full_screen("use a terminal that can")
+    restore = all_keys()  # before what takes long to import
+    from entropix_mlx.tui.app import run_chat
+
+    return run_chat(RecordedBackend(settings, demo_recording()), None, configuration, restore)
 
 
-def _remote(request: ChatRequest, server: Address) -> Backend:
-    from ..backends.remote import RemoteBackend
-
-    return RemoteBackend(server, request.settings, request.system_prompt)
-
-
-def _local(request: ChatRequest) -> Backend:
+def _local_backend(
+    chosen: ModelOptions,
+    settings: Settings,
+    system_prompt: str | None,
+    trace: File,
+    ask: bool,
+    notes: File,
+) -> LocalBackend:
     from ..backends.local import LocalBackend
 
-    chosen = request.model
-
     def load(model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
-        from ..checkpoints.loading import Extras, load
+        from ..checkpoints.load import Extras, load
 
         # The extras fit the model they were asked for with, and not another that is picked later.
         extras = Extras(**chosen.extras) if model == chosen.model else None
@@ -206,41 +142,47 @@ def _local(request: ChatRequest) -> Backend:
     return LocalBackend(
         chosen.name,
         lambda: load(chosen.model),
-        request.settings,
-        request.system_prompt,
-        request.ask,
-        request.traces,
+        settings,
+        system_prompt,
+        ask,
+        TraceFolder(trace, chosen.name) if trace else None,
         load_named=load,
-        notes=loading.open_notes(request.notes),
-        load_draft=partial(loading.load_draft, chosen),
+        notes=loading.open_notes(notes),
     )
 
 
-def run_plain(request: ChatRequest) -> int:
+def _converse(
+    model: ModelOptions,
+    settings: Settings,
+    system_prompt: str | None,
+    trace: File,
+    ask: bool,
+    notes: File,
+    color: Color,
+) -> int:
     if sys.stdin is None:
         raise PromptError("there is no stdin to read questions from: use entropix generate")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # do not stop at bytes that are not UTF-8
-    request = _with_model(request)
-    traces = request.traces
-    notes = loading.open_notes(request.notes)
-    model, tokenizer = loading.load_model(request.model)
-    loading.resolve(request.settings, model)
+    model = loading.with_model(model)
+    traces = TraceFolder(trace, model.name) if trace else None
+    passages = loading.open_notes(notes)
+    loaded, tokenizer = loading.load_model(model)
+    loading.resolve(settings, loaded)
     from ..chat.session import Session
 
     session = Session(
-        model,
+        loaded,
         tokenizer,
-        request.settings,
-        system_prompt=request.system_prompt,
+        settings,
+        system_prompt=system_prompt,
         on_prefill=output.prefill_progress(),
         on_drop=_report_dropped,
-        choose=answers.choose_branch if request.ask else None,
+        choose=answers.choose_branch if ask else None,
         traces=traces,
     )
-    session.notes = notes
-    session.draft_model = loading.load_draft(request.model, model, tokenizer)
-    return PlainChat(session, request.model.name, request.color).run()
+    session.notes = passages
+    return PlainChat(session, color).run()
 
 
 def _report_dropped(turns: int) -> None:
@@ -248,23 +190,11 @@ def _report_dropped(turns: int) -> None:
 
 
 class PlainChat:
-    """Reads lines, and sends each to the session as a question, or runs the command that it is."""
+    """Reads lines, and sends each to the session as a question, unless it is a command."""
 
-    def __init__(self, session: Session, model: str, color: str) -> None:
-        self._session, self._model = session, model
+    def __init__(self, session: Session, color: str) -> None:
+        self._session = session
         self._colour = output.use_colour(color, sys.stdout)
-        self._commands: dict[str, Callable[[str], Iterator[Step] | None]] = {
-            "/regenerate": lambda _: session.regenerate(),
-            "/edit": self._edit,
-            "/steps": lambda _: self._list_steps(),
-            "/fork": self._fork,
-            "/select": self._select,
-            "/system": lambda text: session.instruct(text or None),
-            "/new": lambda _: session.new(),
-            "/save": lambda path: session.save(_file(path)),
-            "/load": lambda path: session.load(_file(path)),
-            "/help": lambda _: output.report(f"{slash.listing(slash.shared())}\n{ENDS}"),
-        }
 
     def run(self) -> int:
         """Read lines to the end of stdin and return the exit code.
@@ -274,27 +204,20 @@ class PlainChat:
         """
         interactive = sys.stdin.isatty()
         if interactive:
-            output.info("write a question, or /help")
+            output.info(HINT)
         mistakes = 0
         for line in _lines(interactive):
-            if line == "/quit":
+            if line == QUIT:
                 break
             try:
-                self._answer(line)
+                self._session.new() if line == NEW else self._answer(line)
             except EntropixError as error:
                 output.report_error(str(error))
                 mistakes += 1
         return USAGE if mistakes and not interactive else 0
 
     def _answer(self, line: str) -> None:
-        command = slash.parse(line, slash.shared())
-        if command is None:
-            steps: Iterator[Step] | None = self._session.send(with_files(line))
-        else:
-            name, argument = command
-            steps = self._commands[name](argument)
-        if steps is None:
-            return
+        steps = self._session.send(with_files(line))
         # In a pipe only the chosen one of several answers is written.
         held = self._session.settings.answers != 1 and not sys.stdout.isatty()
         first: list[Step] = []
@@ -317,8 +240,7 @@ class PlainChat:
         output.info(f"({'; '.join(filter(None, (shares, done, looped, speed)))})")
         for value in answers.constrained(summary):
             output.info(value)
-        rule = unsure_rule(self._model, self._session.profile.abstain)
-        answers.report_if_unsure(rule.verdict(summary.metrics))
+        answers.report_if_unsure(self._session.profile.abstain.verdict(summary.metrics))
 
     def _show_chosen(self, first: list[Step], held: bool) -> list[Step]:
         """Return the chosen one of several answers, or the only one; write it if it is not
@@ -336,31 +258,6 @@ class PlainChat:
                 answers.write_step(step, self._colour)
             output.write("\n")
         return chosen
-
-    def _edit(self, text: str) -> Iterator[Step]:
-        turns = self._session.conversation.turns
-        if not turns:
-            raise SessionError("nothing was asked yet: there is no question to edit")
-        return self._session.send(with_files(text), turn=len(turns) - 1)
-
-    def _fork(self, argument: str) -> Iterator[Step]:
-        step, _, token = argument.partition(" ")
-        if not token:
-            raise SessionError("write /fork STEP TOKEN, in numbers that /steps lists")
-        return self._session.fork(_whole(step) - 1, _whole(token))
-
-    def _list_steps(self) -> None:
-        turns = self._session.conversation.turns
-        for step in turns[-1].answer.steps if turns else ():
-            others = (other for other in step.top_logprobs if other.token != step.token)
-            listed = "  ".join(
-                f"{other.token} {_quoted(other.text)} {exp(other.logprob):.0%}" for other in others
-            )
-            output.write(f"{step.index + 1:4}  {step.token:6} {_quoted(step.text):16} {listed}\n")
-
-    def _select(self, number: str) -> None:
-        self._session.select(_whole(number) - 1)
-        output.write_text(self._session.messages[-1]["content"] + "\n")
 
 
 def _lines(interactive: bool) -> Iterator[str]:
@@ -382,21 +279,3 @@ def _lines(interactive: bool) -> Iterator[str]:
             return
         if line:
             yield line
-
-
-def _quoted(text: str) -> str:
-    return to_json(printable(text))
-
-
-def _file(argument: str) -> Path:
-    if not argument:
-        raise SessionError("this command needs a file: /help shows how")
-    return expanded(argument, SessionError)
-
-
-def _whole(text: str) -> int:
-    try:
-        return options.count(text.strip())
-    except argparse.ArgumentTypeError:
-        message = f"{text!r} is not a number: /help shows what the command takes"
-        raise SessionError(message) from None

@@ -2,93 +2,133 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
+
+from ..api.answers_file import Task, all_tasks, records, written
+from ..api.prompt_file import PromptLine
+from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import PromptError
-from ..extraction.documents import read_documents
+from ..extraction.documents import Document, read_documents
 from ..extraction.review import Review, read_decisions, with_decisions
-from ..extraction.rows import Row, read_thresholds, write_rows
+from ..extraction.rows import Row, row_of, write_rows
 from ..extraction.task import Extraction, read_examples
 from ..files import check_target
-from ..settings import BATCH
-from .shared import options, output
-from .shared.extraction import MAX_TOKENS, ExtractRequest, extract_rows
+from ..settings import BATCH, Settings
+from .shared import answers, loading, output
+from .shared.options import FIRST, GENERATION, File, ModelOptions, command, read_schema
 
-DECISIONS = ".decisions.jsonl"
-"""The suffix of the file of what a person decided, beside OUTPUT."""
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ..models.base import LanguageModel
+
 LOOKED_AT = 0.9
-"""Fields of less confidence are reviewed where no thresholds were calibrated."""
+"""Fields of less confidence are reviewed."""
+_SETTINGS = [name for name in GENERATION if name not in ("answers", "constraint")]
 
 
-def add_parser(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=run)
-    add = parser.add_argument
-    known = "text, Markdown, HTML or PDF files; with --text-column, CSV or JSON Lines files"
-    add("files", nargs="+", metavar="FILE", help=known)
-    add(
-        "--schema",
-        type=options.file,
-        required=True,
-        metavar="FILE",
-        help="the fields: a JSON schema",
+@command(*_SETTINGS, sampler="greedy", seed=0, max_tokens=512)
+def extract(
+    *files: str,
+    fields: Annotated[Path, Parameter(name="--schema", group=FIRST)],
+    examples: Annotated[File, Parameter(group=FIRST)] = None,
+    text_column: str | None = None,
+    model: ModelOptions = ModelOptions(),
+    settings: Settings,
+    output_file: Annotated[File, Parameter(name=["--output", "-o"], group=FIRST)] = None,
+    resume: bool = False,
+    batch: int = BATCH,
+    review: bool = False,
+) -> int:
+    """Fill the fields of a JSON schema from documents.
+
+    Args:
+        files: text, Markdown, HTML or PDF files; with --text-column, CSV or JSON Lines files
+        fields: the fields: a JSON schema
+        examples: worked examples: JSON Lines with text and fields; two or three help a small model
+        text_column: take the texts from this column of the files
+        output_file: write the rows to this file: CSV where it ends with .csv, else JSON Lines
+        resume: generate only the answers that --output does not have
+        batch: answers at once (fewer if memory is short)
+        review: go through the fields below 0.9 in the terminal UI
+    """
+    if not files:
+        raise PromptError("name the documents: entropix extract FILE … --schema FILE")
+    if (resume or review) and not output_file:
+        raise PromptError("--resume and --review need a file of rows: name it with --output")
+    if output_file:
+        check_target(output_file)
+    schema = read_schema(fields.expanduser())
+    settings = replace(settings, constraint=Constraint(JSON_SCHEMA, schema))
+    extraction = Extraction(schema, tuple(read_examples(examples)) if examples else ())
+    documents = read_documents(files, text_column)
+    least = LOOKED_AT if review else 0.0
+    output.info(f"{len(documents)} documents")
+
+    def row(record: answers.Record) -> Row:
+        name = documents[record["line"] - 1].name
+        return row_of(name, record, least, schema)
+
+    def keep(task: Task, record: answers.Record) -> None:
+        rows[task.prompt.line] = row(record)
+        output.write_json(row(record).to_dict())
+
+    rows = {n: Row(d.name, error=d.error) for n, d in enumerate(documents, 1) if d.error}
+    lines = [
+        PromptLine(n, settings, messages=extraction.messages(d.text), id=d.name)
+        for n, d in enumerate(documents, 1)
+        if not d.error
+    ]
+    if output_file is None:
+        for failed in rows.values():
+            output.write_json(failed.to_dict())
+    code, beside = 0, output_file.with_suffix(".answers.jsonl") if output_file else None
+    if lines:
+        begin = partial(_begin, settings, batch)
+        tasks = all_tasks(lines, 1)
+        code = answers.answer_missing(model, tasks, begin, beside, keep, resume=resume)
+    if output_file and beside:
+        found = list(written(beside))
+        rows |= {record["line"]: row(record) for record in found}
+        in_order = [rows[number] for number in sorted(rows)]
+        decisions = output_file.with_suffix(".decisions.jsonl")
+        if review and code != output.INTERRUPTED:
+            _review(in_order, documents, found, decisions)
+        write_rows(output_file, with_decisions(in_order, read_decisions(decisions)))
+        output.write(f"{output_file}\n")
+    return code or (output.USAGE if any(one.error for one in rows.values()) else 0)
+
+
+def _begin(
+    settings: Settings,
+    batch: int,
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    tasks: Sequence[Task],
+) -> Callable[..., Iterable[tuple[Task, dict[str, Any]]]]:
+    """Begin a batch; return what yields each task with its record as it ends."""
+    from ..api.batch import batch_generate
+
+    loading.resolve(settings, model)
+    prompts = [task.prompt.tokens(tokenizer) for task in tasks]
+    begun = batch_generate(
+        model, tokenizer, prompts, [task.settings for task in tasks], batch=batch
     )
-    shown = "worked examples: JSON Lines with text and fields; two or three help a small model"
-    add("--examples", type=options.file, metavar="FILE", help=shown)
-    column = "take the texts from this column of the files"
-    add("--text-column", metavar="NAME", help=column)
-    least = "the least confidence of each field, as entropix calibrate --fields writes it"
-    add("--thresholds", type=options.file, metavar="FILE", help=least)
-    options.add_model(parser)
-    add("--sampler", default="greedy", help=f"{options.samplers()} (default: greedy)")
-    add("--seed", type=int, default=0, help="the same seed gives the same rows (default: 0)")
-    options.add_generation(parser)
-    parser.set_defaults(max_tokens=MAX_TOKENS)
-    rows = "write the rows to this file: CSV where it ends with .csv, else JSON Lines"
-    options.add_answers_file(parser, rows, batch=BATCH)
-    review = (
-        "go through the unsure fields in the terminal UI; without --thresholds, those below 0.9"
-    )
-    add("--review", action="store_true", help=review)
-    options.add_verbose(parser)
+    return partial(records, begun, tasks)
 
 
-def parse_request(arguments: argparse.Namespace) -> ExtractRequest:
-    options.check_answers_file(arguments)
-    if arguments.review and not arguments.output:
-        raise PromptError("--review keeps what you decide beside the rows: name --output")
-    if arguments.output:
-        check_target(arguments.output)
-    examples = read_examples(arguments.examples) if arguments.examples else []
-    settings = options.to_settings(arguments)
-    return ExtractRequest(
-        model=options.model_options(arguments),
-        settings=settings,
-        extraction=Extraction(options.read_schema(arguments.schema), tuple(examples)),
-        documents=read_documents(arguments.files, arguments.text_column),
-        thresholds=read_thresholds(arguments.thresholds) if arguments.thresholds else {},
-        otherwise=LOOKED_AT if arguments.review and not arguments.thresholds else 0.0,
-        output=arguments.output,
-        resume=arguments.resume,
-        batch=arguments.batch,
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    request = parse_request(arguments)
-    output.info(f"{len(request.documents)} documents")
-    rows, code = extract_rows(request)
-    if request.output is not None:
-        decisions = request.output.with_suffix(DECISIONS)
-        if arguments.review and code != output.INTERRUPTED:
-            review_rows(request, rows, decisions)
-        write_rows(request.output, with_decisions(rows, read_decisions(decisions)))
-        output.write(f"{request.output}\n")
-    return code or (output.USAGE if any(row.error for row in rows) else 0)
-
-
-def review_rows(request: ExtractRequest, rows: Sequence[Row], decisions: Path) -> None:
+def _review(
+    rows: Sequence[Row],
+    documents: Sequence[Document],
+    found: Sequence[answers.Record],
+    decisions: Path,
+) -> None:
     """Let a person decide on the unsure fields."""
     from entropix_mlx.tui.review import ReviewApp
     from entropix_mlx.tui.terminal import require_full_screen
@@ -96,5 +136,12 @@ def review_rows(request: ExtractRequest, rows: Sequence[Row], decisions: Path) -
     instead = "look at the column unsure instead"
     require_full_screen(instead)
     output.check_screen(instead)
-    texts = {document.name: document.text for document in request.documents}
-    ReviewApp(Review(rows, texts, request.candidates(), decisions)).run()
+    candidates = {
+        (documents[record["line"] - 1].name, field["pointer"].removeprefix("/")): [
+            other["text"] for other in field["alternatives"]
+        ]
+        for record in found
+        for field in record.get("fields", ())
+    }
+    texts = {document.name: document.text for document in documents}
+    ReviewApp(Review(rows, texts, candidates, decisions)).run()

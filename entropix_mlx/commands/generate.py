@@ -2,68 +2,201 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ..answer.promise import unsure_rule
-from ..api.answers_file import AnswersFile, Task, all_tasks, records
+from cyclopts import Parameter
+
+from .. import limits
+from ..api.answers_file import Task, all_tasks, records
 from ..api.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..files import check_target
 from ..settings import BATCH, Settings
 from ..summary import Summary
 from ..traces.trace import make_folder, recorded
-from .ranks import shares
-from .shared import answers, loading, options, output, prompts
-from .shared.loading import with_model
-from .shared.options import ModelOptions, OutputOptions
-from .shared.prompts import PromptOptions
+from .shared import answers, loading, output
+from .shared.options import FIRST, GENERATION, File, Form, ModelOptions, command
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..answer.selection import AnswerSelection
     from ..api.batch import BatchAnswer
     from ..models.base import LanguageModel
-    from ..notes.notes import Notes
-    from ..profiles.confidence import Verdict
-
-MANY_ONLY = ("output", "resume", "batch")
-ONE_ONLY = ("jsonl", "ask", "prefill_response", "prompt_cache_file", "attention_map")
-
-Write = Callable[[Task, dict[str, Any]], None]
 
 
-@dataclass(frozen=True)
-class GenerateRequest:
-    """What is answered, how, and where the answers go."""
+@command(*GENERATION, "top_logprobs")
+def generate(
+    *,
+    prompt: Annotated[
+        str | None, Parameter(name=["--prompt", "-p"], group=FIRST, allow_leading_hyphen=True)
+    ] = None,
+    prompts: File = None,
+    system_prompt: Annotated[str | None, Parameter(group=FIRST)] = None,
+    ignore_chat_template: bool = False,
+    model: ModelOptions = ModelOptions(),
+    settings: Settings,
+    notes: File = None,
+    ask: bool = False,
+    n: int = 1,
+    output_file: Annotated[File, Parameter(name=["--output", "-o"])] = None,
+    resume: bool = False,
+    batch: int | None = None,
+    trace: File = None,
+    attention_map: bool = False,
+    form: Form = Form(),
+) -> int:
+    """Answer one prompt, or every prompt of a file.
 
-    model: ModelOptions
-    prompt: PromptOptions
-    settings: Settings
-    output: OutputOptions
-    notes: Path | None
-    """A folder of texts to quote from."""
-    ask: bool
-    trace: Path | None
-    """A file; of several answers, a folder."""
-    attention_map: bool
-    n: int
-    """Answers to each prompt."""
-    file: Path | None
-    """Where answers are kept."""
-    resume: bool
-    batch: int
+    Args:
+        prompt: the prompt; - reads it from stdin
+        prompts: answer every line of a file; those of a .jsonl file hold a prompt or messages and
+            settings of their own, the header of a .csv file names them
+        system_prompt: instructions that precede the prompt
+        ignore_chat_template: continue the prompt as plain text
+        notes: quote passages from the texts in this folder where the model is uncertain
+        ask: choose the branch yourself where scores are close
+        n: answers to each prompt
+        output_file: write each answer as a line of this file as soon as it ends (JSON Lines)
+        resume: generate only the answers that --output does not have
+        batch: answers at once (default: 8; fewer if memory is short)
+        trace: record every step in a file (JSON Lines); of several answers, in a folder of files
+        attention_map: with --trace, record what each token looked at; reads the text once more
+    """
+    if (prompt is None) == (prompts is None):
+        raise PromptError("name one prompt by --prompt, or a file of them by --prompts")
+    if not 1 <= n <= limits.QUESTIONS:
+        raise PromptError(f"--n is a number of answers from 1 to {limits.QUESTIONS:,}, not {n}")
+    if trace and settings.answers != 1:
+        raise PromptError("--trace records one answer, and --answers draws several: leave one out")
+    if ignore_chat_template and system_prompt is not None:
+        raise PromptError("--system-prompt needs the template that --ignore-chat-template skips")
+    many = bool(prompts or output_file or n > 1)
+    of_many = {"--resume": resume, "--batch": batch}
+    of_one = {"--jsonl": form.jsonl, "--ask": ask, "--attention-map": attention_map}
+    for name, given in (of_one if many else of_many).items():
+        if given:
+            why = "is for one answer" if many else "needs --prompts, --n or --output"
+            raise PromptError(f"{name} {why}: leave it out")
+    if attention_map and not trace:
+        raise PromptError("--attention-map is recorded in a trace: name its file by --trace")
+    if resume and not output_file:
+        raise PromptError("--resume continues a file of answers: name it with --output")
+    model = loading.with_model(model)
+    if many:
+        if prompts:
+            lines = read_prompt_file(prompts, settings, system_prompt)
+        else:
+            lines = [PromptLine(1, settings, _read(prompt), system_prompt=system_prompt)]
+        begin = partial(
+            _begin,
+            settings=settings,
+            bare=ignore_chat_template,
+            notes=notes,
+            trace=trace,
+            batch=batch or BATCH,
+            prompts=prompts,
+            name=model.name,
+        )
+        show = partial(_print_answer, form.json, bool(prompts))
+        return answers.answer_missing(
+            model, all_tasks(lines, n), begin, output_file, show, resume=resume
+        )
+    if trace:
+        check_target(trace)
+    text = _read(prompt)
+    passages = loading.open_notes(notes)
+    loaded, tokenizer = loading.load_model(model)
+    resolved = loading.resolve(settings, loaded)
+    from ..api.attention import attention_to
+    from ..api.generate import stream_answers, stream_generate
+    from ..api.prompts import chat_prompt, text_prompt
 
-    @property
-    def many(self) -> bool:
-        """Whether there may be more than one answer, or there is a file of answers."""
-        return bool(self.prompt.file or self.n > 1 or self.file)
+    if ignore_chat_template:
+        tokens = text_prompt(tokenizer, text)
+    else:
+        tokens = chat_prompt(tokenizer, text, system_prompt)
+    summary = Summary(prompt_tokens=len(tokens))
+    chosen: dict[str, Any] = {
+        "on_prefill": output.prefill_progress(),
+        "choose": answers.choose_branch if ask else None,
+        "retrieve": passages.about(text) if passages else None,
+    }
+    several = None
+    if settings.answers != 1:
+        several, drawn = stream_answers(loaded, tokenizer, tokens, resolved.settings, **chosen)
+        code = answers.show_answers(several, drawn, form, summary)
+    else:
+        steps = stream_generate(loaded, tokenizer, tokens, resolved.settings, **chosen)
+        if trace:
+            header = answers.trace_header(
+                loaded, model.name, resolved.settings, tokens, text, system_prompt, notes
+            )
+            looked = attention_to(loaded, tokens) if attention_map else None
+            steps = recorded(steps, trace, header, attention=looked)
+        code = answers.show_steps(steps, form, summary)
+    verdict = resolved.profile.abstain.verdict(summary.metrics)
+    answers.show_totals(form, resolved.seed, verdict, summary, several)
+    return code
+
+
+def _read(prompt: str | None) -> str:
+    if prompt != "-":
+        # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer can encode.
+        text = (prompt or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    else:
+        text = limits.read_stdin(PromptError).decode("utf-8", "replace")
+    if not text:
+        raise PromptError("the prompt is empty: write a question")
+    return text
+
+
+def _begin(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    tasks: Sequence[Task],
+    *,
+    settings: Settings,
+    bare: bool,
+    notes: Path | None,
+    trace: Path | None,
+    batch: int,
+    prompts: Path | None,
+    name: str,
+) -> Callable[..., Iterable[tuple[Task, dict[str, Any]]]]:
+    """Begin a batch; return what yields each task with its record as it ends."""
+    from ..answer.hooks import Hooks
+    from ..api.batch import batch_generate
+
+    loading.resolve(settings, model)
+    passages = loading.open_notes(notes)
+    if trace:
+        make_folder(trace)
+        write = partial(_write_trace, trace, model, name, notes)
+        tasks = [TracedTask(task.prompt, task.sample, write) for task in tasks]
+    tokens: dict[int, list[int]] = {}
+    for line in {task.prompt.line: task.prompt for task in tasks}.values():
+        with at_line(prompts, line.line) if prompts else nullcontext():
+            tokens[line.line] = line.tokens(tokenizer, bare=bare)
+    begun = batch_generate(
+        model,
+        tokenizer,
+        [tokens[task.prompt.line] for task in tasks],
+        [task.settings for task in tasks],
+        batch=batch,
+        hooks=[
+            Hooks(retrieve=passages.about(task.prompt.question) if passages else None)
+            for task in tasks
+        ],
+    )
+    most = min(batch, len(tasks))
+    fewer = f": the memory does not allow {most}" if begun.size < most else ""
+    output.info(f"{begun.size} answers at once{fewer}")
+    return partial(records, begun, tasks)
 
 
 @dataclass(frozen=True)
@@ -78,227 +211,26 @@ class TracedTask(Task):
         return super().record(answer, batch)
 
 
-def add_parser(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=run)
-    add = parser.add_argument
-    options.add_model(parser)
-    options.add_yes(parser)
-    prompts.add_prompt(parser, many=True)
-    add("--n", type=options.questions, default=1, help="answers per prompt (default: 1)")
-    options.add_answers(parser)
-    what = "write each answer as a line of this file as soon as it ends (JSON Lines)"
-    options.add_answers_file(parser, what, batch=None)
-    options.add_mode(parser)
-    options.add_settings(parser)
-    options.add_constraint(parser)
-    options.add_notes(parser)
-    options.add_draft_model(parser)
-    options.add_top_logprobs(parser, "with --jsonl or --trace")
-    steps = "record every step in a file (JSON Lines); of several answers, in a folder of files"
-    add("--trace", type=options.file, metavar="PATH", help=steps)
-    options.add_attention_map(parser, "--trace")
-    options.add_output(
-        parser,
-        totals="print one JSON object with text and totals",
-        steps="print each step with its metrics as a line of JSON",
-    )
-
-
-def parse_request(arguments: argparse.Namespace) -> GenerateRequest:
-    request = GenerateRequest(
-        model=options.model_options(arguments),
-        prompt=prompts.prompt_options(arguments),
-        settings=options.to_settings(arguments),
-        output=options.output_options(arguments),
-        notes=arguments.notes,
-        ask=arguments.ask,
-        trace=arguments.trace,
-        attention_map=arguments.attention_map,
-        n=arguments.n,
-        file=arguments.output,
-        resume=arguments.resume,
-        batch=arguments.batch or BATCH,
-    )
-    for name in ONE_ONLY if request.many else MANY_ONLY:
-        if getattr(arguments, name):
-            why = "is for one answer" if request.many else "needs --prompts, --n or --output"
-            raise PromptError(f"--{name.replace('_', '-')} {why}: leave it out")
-    if request.attention_map and not request.trace:
-        raise PromptError("--attention-map is recorded in a trace: name its file by --trace")
-    if request.attention_map and arguments.prompt_cache_file:
-        raise PromptError(
-            "--attention-map reads the whole text again, and a prompt cache does not hold it: leave"
-            " --prompt-cache-file out"
-        )
-    if request.trace and request.settings.answers != 1:
-        raise PromptError("--trace records one answer, and --answers draws several: leave one out")
-    options.check_answers_file(arguments)
-    return request
-
-
-def run(arguments: argparse.Namespace) -> int:
-    request = parse_request(arguments)
-    request = replace(request, model=with_model(request.model, yes=arguments.yes))
-    return answer_many(request) if request.many else answer_one(request)
-
-
-def answer_one(request: GenerateRequest) -> int:
-    if request.trace:
-        check_target(request.trace)
-    prompt = request.prompt.read()
-    notes = loading.open_notes(request.notes)
-    model, tokenizer = loading.load_model(request.model)
-    draft = loading.load_draft(request.model, model, tokenizer)
-    resolved = loading.resolve(request.settings, model)
-    rule = unsure_rule(request.model.name, resolved.profile.abstain)
-    cache, tokens = request.prompt.load_cache(), request.prompt.encode(tokenizer, prompt)
-    from ..api.attention import attention_to
-    from ..api.generate import stream_answers, stream_generate
-
-    summary = Summary(prompt_tokens=len(tokens))
-    asked = (model, tokenizer, tokens, resolved.settings)
-    hooks: dict[str, Any] = {
-        "on_prefill": output.prefill_progress(),
-        "choose": answers.choose_branch if request.ask else None,
-        "retrieve": notes.about(prompt) if notes else None,
-        "draft_model": draft,
-    }
-    if resolved.settings.answers != 1:
-        several, stream = stream_answers(*asked, prompt_cache=cache, **hooks)
-        code = answers.show_answers(several, stream, request.output, summary)
-        _show_totals(request.output, resolved.seed, rule.verdict(summary.metrics), summary, several)
-        return code
-    steps = stream_generate(*asked, prompt_cache=cache, **hooks)
-    if request.trace:
-        system = request.prompt.system_prompt
-        header = prompts.trace_header(
-            model, request.model.name, resolved.settings, tokens, prompt, system, request.notes
-        )
-        looked = attention_to(model, tokens) if request.attention_map else None
-        steps = recorded(steps, request.trace, header, attention=looked)
-    code = answers.show_steps(steps, request.output, summary)
-    _show_totals(request.output, resolved.seed, rule.verdict(summary.metrics), summary)
-    return code
-
-
-def _show_totals(
-    form: OutputOptions,
-    seed: int,
-    verdict: Verdict | None,
-    summary: Summary,
-    several: AnswerSelection | None = None,
-) -> None:
-    if form.json:
-        more: dict[str, Any] = {"seed": seed}
-        more |= {} if verdict is None else {"certainty": verdict.to_dict()}
-        more |= {} if several is None else {"answers": several.to_dict()}
-        output.write_json(summary.to_dict() | more, indent=2)
-    elif not form.jsonl:
-        output.write("\n")
-    speculation = ""
-    if summary.accepted:
-        speculation = (
-            f", {summary.tokens_per_pass:.2f} tokens/forward pass"
-            f" ({summary.accepted}/{summary.proposed} proposed tokens accepted)"
-        )
-    answers.print_statistics(
-        summary,
-        form.color,
-        f"{summary.prompt_tokens} prompt tokens, first token after"
-        f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
-        f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
-        f"finished: {summary.ending}; seed {seed}",
-        *answers.constrained(summary),
-        *([] if several is None else [str(several)]),
-    )
-    answers.report_if_unsure(verdict)
-
-
-def answer_many(request: GenerateRequest) -> int:
-    tasks = all_tasks(_read_prompts(request), request.n)
-    run = partial(_answer_tasks, request, loading.open_notes(request.notes))
-    return shares.answer(request.model, request.file, tasks, run, resume=request.resume)
-
-
-def _answer_tasks(
-    request: GenerateRequest,
-    notes: Notes | None,
-    model: LanguageModel,
-    tokenizer: TokenizerWrapper,
-    tasks: Sequence[Task],
-    file: AnswersFile | None,
-) -> int:
-    from ..answer.hooks import Hooks
-    from ..api.batch import batch_generate
-
-    loading.resolve(request.settings, model)
-    if request.trace:
-        make_folder(request.trace)
-        write_trace = partial(_write_trace, request, model)
-        tasks = [TracedTask(task.prompt, task.sample, write_trace) for task in tasks]
-    draft = loading.load_draft(request.model, model, tokenizer)
-    batch = batch_generate(
-        model,
-        tokenizer,
-        _encode(request.prompt, tokenizer, tasks),
-        [task.settings for task in tasks],
-        batch=request.batch,
-        steady=True,
-        hooks=[
-            Hooks(retrieve=notes.about(task.prompt.question) if notes else None, draft_model=draft)
-            for task in tasks
-        ],
-    )
-    most = min(request.batch, len(tasks))
-    fewer = f": the memory does not allow {most}" if batch.size < most else ""
-    output.info(f"{batch.size} answers at once{fewer}")
-    write = file.write if file else _printing(request)
-    with file or nullcontext():
-        return answers.write_answers(
-            partial(records, batch, tasks), len(tasks), write, request.file
-        )
-
-
 def _write_trace(
-    request: GenerateRequest, model: LanguageModel, task: Task, answer: BatchAnswer
+    folder: Path,
+    model: LanguageModel,
+    name: str,
+    notes: Path | None,
+    task: Task,
+    answer: BatchAnswer,
 ) -> None:
     line, settings = task.prompt, answer.settings or task.settings
-    header = prompts.trace_header(
-        model, request.model.name, settings, [], line.prompt, line.system_prompt, request.notes
-    )
+    header = answers.trace_header(model, name, settings, [], line.prompt, line.system_prompt, notes)
     turns = [dict(message) for message in line.messages] or header.messages
     header = replace(header, messages=turns, prompt_tokens=answer.prompt_tokens)
-    path = Path(request.trace or "") / f"{line.line:03}-{task.sample + 1}.jsonl"
-    for _ in recorded(answer.steps, path, header):
+    for _ in recorded(answer.steps, folder / f"{line.line:03}-{task.sample + 1}.jsonl", header):
         pass
 
 
-def _read_prompts(request: GenerateRequest) -> list[PromptLine]:
-    prompt = request.prompt
-    if prompt.file:
-        return read_prompt_file(prompt.file, request.settings, prompt.system_prompt)
-    return [PromptLine(1, request.settings, prompt.read(), system_prompt=prompt.system_prompt)]
-
-
-def _encode(
-    prompt: PromptOptions, tokenizer: TokenizerWrapper, tasks: Sequence[Task]
-) -> list[list[int]]:
-    found: dict[int, list[int]] = {}
-    for line in {task.prompt.line: task.prompt for task in tasks}.values():
-        with at_line(prompt.file, line.line) if prompt.file else nullcontext():
-            found[line.line] = line.tokens(tokenizer, bare=prompt.bare)
-    return [found[task.prompt.line] for task in tasks]
-
-
-def _printing(request: GenerateRequest) -> Write:
-    """Return a function that prints an answer: an object a line, or a text below a heading."""
-
-    def write_text(task: Task, record: dict[str, Any]) -> None:
-        prompt = f"prompt {task.prompt.line}, " if request.prompt.file else ""
-        output.write(f"── {prompt}answer {task.sample + 1}, seed {record['seed']} ──\n")
-        output.write_text(record.get("text", "") + "\n")
-
-    def write_json(task: Task, record: dict[str, Any]) -> None:
+def _print_answer(as_json: bool, from_file: bool, task: Task, record: dict[str, Any]) -> None:
+    if as_json:
         output.write_json(record)
-
-    return write_json if request.output.json else write_text
+        return
+    prompt = f"prompt {task.prompt.line}, " if from_file else ""
+    output.write(f"── {prompt}answer {task.sample + 1}, seed {record['seed']} ──\n")
+    output.write_text(record.get("text", "") + "\n")

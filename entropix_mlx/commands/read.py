@@ -2,126 +2,79 @@
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from .. import limits
 from ..errors import PromptError
 from ..files import check_target, keep_source, reading
 from ..settings import Settings
-from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from .shared import answers, loading, options, output, prompts
-from .shared.options import ModelOptions, OutputOptions
+from .shared import answers, loading, output
+from .shared.options import FIRST, File, Form, ModelOptions, command
 
 
-@dataclass(frozen=True)
-class ReadRequest:
-    """Which text is measured, and how."""
+@command("sampler", "profile", "changes", "attention_layers", "top_logprobs", seed=0)
+def read(
+    file: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    prompt: Annotated[
+        str | None, Parameter(name=["--prompt", "-p"], group=FIRST, allow_leading_hyphen=True)
+    ] = None,
+    system_prompt: Annotated[str | None, Parameter(group=FIRST)] = None,
+    model: ModelOptions = ModelOptions(),
+    settings: Settings,
+    trace: Annotated[File, Parameter(name=["--output", "-o"], group=FIRST)] = None,
+    attention_map: bool = False,
+    form: Form = Form(),
+) -> int:
+    """Measure a text that is given, without generating.
 
-    file: str
-    """``"-"`` reads stdin."""
-    model: ModelOptions
-    settings: Settings
-    output: OutputOptions
-    prompt: str | None
-    """The question that the text answers."""
-    system_prompt: str | None
-    split: bool
-    trace: Path | None
-    attention_map: bool
-
-
-def add_parser(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=run)
-    add = parser.add_argument
-    add("file", metavar="FILE", help="the text, in UTF-8; - reads it from stdin")
-    options.add_model(parser)
-    add("--prompt", "-p", help="the question that the text answers")
-    add("--system-prompt", help="instructions that precede the prompt")
-    add(
-        "--sampler",
-        default=options.DEFAULT_SAMPLER,
-        help="sampler whose decisions are shown (default: %(default)s)",
-    )
-    options.add_profile(parser)
-    options.add_attention_layers(parser)
-    options.add_top_logprobs(parser, "with --jsonl or --output")
-    add("--split", action="store_true", help="read a text longer than the context in pieces")
-    what = "record every token as a trace, for entropix view and report"
-    add("--output", "-o", type=options.file, metavar="FILE", help=what)
-    options.add_attention_map(parser, "--output")
-    options.add_output(
-        parser,
-        totals="print one JSON object with the totals",
-        steps="print each token with its metrics as a line of JSON",
-    )
-
-
-def parse_request(arguments: argparse.Namespace) -> ReadRequest:
-    if arguments.system_prompt is not None and arguments.prompt is None:
+    Args:
+        file: the text, in UTF-8; - reads it from stdin
+        prompt: the question that the text answers
+        system_prompt: instructions that precede the prompt
+        trace: record every token as a trace, for entropix view
+        attention_map: with --output, record what each token looked at; reads the text once more
+    """
+    if system_prompt is not None and prompt is None:
         raise PromptError("--system-prompt precedes a question: give one by --prompt")
-    if arguments.attention_map and not arguments.output:
+    if attention_map and not trace:
         raise PromptError("--attention-map is recorded in a trace: name its file by --output")
-    if arguments.attention_map and arguments.split:
-        raise PromptError("--attention-map needs the text in one piece: leave --split out")
-    keep_source(arguments.output, arguments.file)
-    if arguments.output:
-        check_target(arguments.output)
-    return ReadRequest(
-        file=arguments.file,
-        model=options.model_options(arguments),
-        settings=options.to_settings(arguments, seed=0),
-        output=options.output_options(arguments),
-        prompt=arguments.prompt,
-        system_prompt=arguments.system_prompt,
-        split=arguments.split,
-        trace=arguments.output,
-        attention_map=arguments.attention_map,
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    request = parse_request(arguments)
-    text = _read(request.file)
-    if not text:
-        name = "stdin" if request.file == "-" else request.file
-        raise PromptError(f"{name} is empty: there is no text to measure")
-    model, tokenizer = loading.load_model(request.model)
-    settings = loading.resolve(request.settings, model).settings
+    keep_source(trace, file)
+    if trace:
+        check_target(trace)
+    text = _read(file)
+    loaded, tokenizer = loading.load_model(model)
+    settings = loading.resolve(settings, loaded).settings
     from ..api.attention import attention_to
     from ..api.prompts import chat_prompt
     from ..api.score import stream_score, text_tokens
 
-    question = None
-    if request.prompt is not None:
-        question = chat_prompt(tokenizer, request.prompt, request.system_prompt)
+    question = None if prompt is None else chat_prompt(tokenizer, prompt, system_prompt)
     before, tokens = text_tokens(tokenizer, text, question)
     output.info(f"reading {len(tokens):,} tokens …")
-    steps: Iterator[Step] = stream_score(
-        model,
+    context = loaded.config.max_position_embeddings
+    if len(before) + len(tokens) > context and not attention_map:
+        output.info(f"the context holds {context:,}: the text is read in pieces")
+    steps = stream_score(
+        loaded,
         tokenizer,
         tokens,
         settings,
         after=before,
-        split=request.split,
+        split=not attention_map,
         on_prefill=output.prefill_progress("the text"),
     )
-    if request.trace:
-        header = prompts.trace_header(
-            model, request.model.name, settings, before, request.prompt, request.system_prompt
-        )
-        looked = attention_to(model, before) if request.attention_map else None
-        steps = recorded(steps, request.trace, header, attention=looked)
-    return _show(steps, request.output, Summary(len(before)))
-
-
-def _show(steps: Iterator[Step], form: OutputOptions, summary: Summary) -> int:
+    if trace:
+        header = answers.trace_header(loaded, model.name, settings, before, prompt, system_prompt)
+        looked = attention_to(loaded, before) if attention_map else None
+        steps = recorded(steps, trace, header, attention=looked)
+    summary = Summary(len(before))
     code = answers.show_steps(steps, form, summary)
     totals = _predictability(summary)
     if form.json:
@@ -137,19 +90,24 @@ def _show(steps: Iterator[Step], form: OutputOptions, summary: Summary) -> int:
     return code
 
 
+def _read(name: str) -> str:
+    if name != "-":
+        text = limits.read_named(name, limits.TEXT_BYTES, PromptError)
+    else:
+        with reading("stdin", PromptError):
+            text = limits.read_stdin(PromptError).decode("utf-8")
+    if not text:
+        name = "stdin" if name == "-" else name
+        raise PromptError(f"{name} is empty: there is no text to measure")
+    return text
+
+
 def _predictability(summary: Summary) -> dict[str, Any]:
     """Return how well the tokens were predicted; `logprob` is in nats."""
     logprob = math.fsum(summary.metrics.logprob)
     length = len(summary.text.encode("utf-8", "replace"))
     return {
         "logprob": logprob,
-        "perplexity": summary.scores.get("perplexity", 1.0),
+        "perplexity": math.exp(-summary.scores.get("mean_logprob", 0.0)),
         "bits_per_byte": -logprob / math.log(2) / max(1, length),
     }
-
-
-def _read(name: str) -> str:
-    if name != "-":
-        return limits.read_named(name, limits.TEXT_BYTES, PromptError)
-    with reading("stdin", PromptError):
-        return limits.read_stdin(PromptError).decode("utf-8")

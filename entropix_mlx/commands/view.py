@@ -1,28 +1,42 @@
-"""`entropix view`: show a recorded trace in the terminal UI, without a model."""
+"""`entropix view`: show a recorded trace in the terminal UI, or write a page for a browser."""
 
 from __future__ import annotations
 
-import argparse
+from pathlib import Path
 
-from ..traces.logprobs import read_answer
-from .shared import options, output
+from ..configuration import Configuration
+from ..errors import OutputError
+from ..files import keep_source, write_whole, writing
+from ..traces.trace import read_trace
+from .shared import output
+from .shared.options import File, command
 
-INSTEAD = "entropix report makes a page of the trace instead"
-
-
-def add_parser(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=run)
-    parser.add_argument("trace", help="a trace, or responses of an API with logprobs")
-    options.add_number_of_answer(parser)
+INSTEAD = "--html FILE writes a page of the trace instead"
 
 
-def run(arguments: argparse.Namespace) -> int:
+@command()
+def view(trace: Path, /, *, html: File = None, configuration: Configuration) -> int:
+    """Look at a recorded trace, here or as a page for a browser.
+
+    Args:
+        trace: a trace that --trace or read recorded
+        html: write a page for a browser, which needs no server, and show nothing here
+    """
+    if html is not None:
+        keep_source(html, trace)
+        from ..traces.page import render
+
+        page = render(read_trace(trace))
+        with writing(html, OutputError):
+            write_whole(html, page)
+        output.report(f"wrote {html}: open it in a browser")
+        return 0
     from entropix_mlx.tui.terminal import require_full_screen
     from entropix_mlx.tui.viewer import ViewerApp
 
     require_full_screen(INSTEAD)
-    trace = read_answer(arguments.trace, arguments.answer)
+    recorded = read_trace(trace)
     output.check_screen(INSTEAD)
-    app = ViewerApp.of_trace(trace, arguments.configuration)
+    app = ViewerApp.of_trace(recorded, configuration)
     app.run()
     return app.return_code or 0

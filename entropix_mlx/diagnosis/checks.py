@@ -15,8 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from .. import limits
-from ..downloads.demo_model import models_folder
-from ..downloads.offers import DOWNLOAD_DEMO, fitting_offers
+from ..checkpoints.demo import models_folder
+from ..checkpoints.hub import DOWNLOAD_DEMO, fitting_offers
 from ..errors import first_line
 from .device import DeviceFacts, probe
 
@@ -128,16 +128,10 @@ def check_device(device: DeviceFacts, memory: int) -> Iterator[Check]:
         Level.ADVICE,
         advice,
     )
-    if not device.fast_blas:
-        libraries = sorted(map(str, Path("/usr/lib").glob("*/openblas-pthread/libblas.so.3")))
-        how = [f"start with LD_PRELOAD={library}" for library in libraries]
-        how.append("install OpenBLAS (Debian, Ubuntu: libopenblas0-pthread), and ask again")
-        slow = "MLX's reference BLAS, on one core: prompts are read slowly"
-        yield Check("BLAS", slow, Level.ADVICE, how[0])
 
 
 def _models() -> Iterator[Check]:
-    from ..checkpoints.inventory import inventory
+    from ..checkpoints.local import inventory
 
     models = list(inventory())
     for model in models:

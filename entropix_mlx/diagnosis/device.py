@@ -21,8 +21,6 @@ class DeviceFacts:
     name: str
     working_set: int | None
     """Bytes that a GPU should hold at most, if it says so."""
-    fast_blas: bool
-    """Whether matrices are multiplied by anything but the slow reference BLAS."""
 
 
 def probe() -> DeviceFacts:
@@ -48,7 +46,7 @@ def use() -> DeviceFacts:
     """Compute something with MLX in this process."""
     import mlx.core as mx
 
-    from ..models.device import blas_batches, on_cpu, recommended_memory
+    from ..models.device import on_cpu, recommended_memory
 
     matrix = mx.ones((8, 8))
     mx.eval(matrix @ matrix)
@@ -56,7 +54,6 @@ def use() -> DeviceFacts:
         kind="cpu" if on_cpu() else "gpu",
         name=str(mx.device_info().get("device_name", "unnamed")),
         working_set=recommended_memory(),
-        fast_blas=not on_cpu() or blas_batches(),
     )
 
 

@@ -13,7 +13,7 @@ from .. import limits
 from ..api.prompt_file import json_lines
 from ..errors import PromptError
 from ..files import expanded
-from ..notes import formats
+from ..notes import Unreadable, pages
 
 TABLES = (".csv", ".jsonl")
 
@@ -49,8 +49,8 @@ def _document(path: str | Path) -> Document:
     if not file.exists():
         raise PromptError(f"there is no file {path}: check its name")
     try:
-        text = "\n".join(formats.pages(file))
-    except formats.Unreadable as error:
+        text = "\n".join(pages(file))
+    except Unreadable as error:
         return Document(str(path), error=str(error))
     return (
         Document(str(path), text)

@@ -6,28 +6,30 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tomlkit
-
-from entropix_mlx import limits
-
-from ..errors import OutputError, ProfileError
+from ..errors import OutputError
 from ..files import write_whole, writing
 from ..palette import to_json
-from ..records import parse_toml
 
 OWN = ("document", "unsure", "reviewed", "error")
-"""Columns of a CSV file that are no fields; a field of such a name is written as
-``fields.NAME``."""
+"""Columns of a CSV file that are no fields."""
+_WHOLE = "value"
+"""The field of an answer that is no object."""
+_FORMULA = re.compile(r"[=+\-@\t\n](?![\d.,]*$)")
+"""How a text begins that a spreadsheet would run; not a number with its sign."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The fields of one document; those of objects inside it are named ``outer/inner``."""
+    """The fields of one document, by their JSON pointers without the first slash.
+
+    A field of an object inside it is ``outer/inner``; an answer that is no object is ``value``.
+    """
 
     document: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -36,7 +38,7 @@ class Row:
     """The probability of each field's value given what the schema allows; of a list, the smallest
     of its values'."""
     unsure: tuple[str, ...] = ()
-    """Fields whose confidence is below their threshold, or that have none."""
+    """Fields of too little confidence, or of none."""
     reviewed: tuple[str, ...] = ()
     """Fields that a person decided on."""
     error: str = ""
@@ -57,39 +59,53 @@ class Row:
 def row_of(
     document: str,
     record: Mapping[str, Any],
-    thresholds: Mapping[str, float],
-    otherwise: float = 0.0,
+    least: float = 0.0,
+    schema: Mapping[str, Any] | None = None,
 ) -> Row:
     """Return the row of an answer, which is a line of a file of answers.
 
     Args:
-        thresholds: the least confidence of the fields that have one.
-        otherwise: that of all others.
+        least: fields of less confidence are unsure.
+        schema: whose properties the fields are; None takes all of the answer's. Where it lists
+            none, the whole answer is one field.
     """
     if "error" in record:
         return Row(document, error=record["error"])
     if record["finish_reason"] == "length":
         return Row(document, error="the answer was cut off: allow more by --max-tokens")
-    values = flattened(json.loads(record["text"]))
+    known = None if schema is None else _listed(schema)
+    values = flattened(json.loads(record["text"]), known)
     sure = {name: _confidence(name, record["fields"]) for name in values}
-    names = dict.fromkeys([*values, *thresholds])
-    unsure = [n for n in names if not sure.get(n, -1.0) >= thresholds.get(n, otherwise)]
+    unsure = [name for name in values if not sure[name] >= least]
     return Row(document, values, sure, tuple(unsure))
 
 
-def flattened(value: Any, name: str = "") -> dict[str, Any]:
-    """Return the fields of a JSON value by name; those of an object inside as ``outer/inner``."""
-    if not isinstance(value, dict):
-        return {name or "value": value}
+def flattened(value: Any, known: Set[str] | None = None, pointer: str = "") -> dict[str, Any]:
+    """Return the fields of a JSON value that have `known` names, None being all, as in a `Row`."""
+    if not isinstance(value, dict) or (known is not None and not known):
+        return {pointer[1:] if pointer else _WHOLE: value}
     found: dict[str, Any] = {}
     for key, one in value.items():
-        found |= flattened(one, f"{name}/{key}" if name else key)
+        if known is None or key in known:
+            escaped = key.replace("~", "~0").replace("/", "~1")
+            found |= flattened(one, known, f"{pointer}/{escaped}")
     return found
+
+
+def _listed(schema: Any) -> set[str]:
+    """Return the names of all properties that a schema lists, wherever in it."""
+    if isinstance(schema, list):
+        return set().union(*map(_listed, schema))
+    if not isinstance(schema, Mapping):
+        return set()
+    properties = schema.get("properties")
+    names = set(properties) if isinstance(properties, Mapping) else set()
+    return names.union(*map(_listed, schema.values()))
 
 
 def _confidence(name: str, fields: Sequence[Mapping[str, Any]]) -> float:
     """Return the smallest probability among the values at or below a pointer."""
-    pointer = "" if name == "value" else f"/{name}"
+    pointer = "" if name == _WHOLE else f"/{name}"
     inside = (one for one in fields if f"{one['pointer']}/".startswith(f"{pointer}/"))
     return min((one["probability"] for one in inside), default=math.nan)
 
@@ -108,44 +124,29 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
 
 def _csv(rows: Sequence[Row]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row.fields))
-    titles = {name: f"fields.{name}" if name in OWN else name for name in names}
+    titles = {name: _title(name) for name in names}
     header = [column for title in titles.values() for column in (title, f"{title}.confidence")]
     first, *last = OWN
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, [first, *header, *last], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        cells = {"document": row.document, "error": row.error}
+        cells = {"document": _cell(row.document), "error": row.error}
         cells |= {"unsure": " ".join(row.unsure), "reviewed": " ".join(row.reviewed)}
         for name, value in row.fields.items():
-            cells[titles[name]] = value if isinstance(value, str) else to_json(value)
+            cells[titles[name]] = _cell(value) if isinstance(value, str) else to_json(value)
             cells[f"{titles[name]}.confidence"] = f"{row.confidence[name]:.4f}"
         writer.writerow(cells)
     return text.getvalue()
 
 
-def read_thresholds(path: str | Path) -> dict[str, float]:
-    """Return the least confidence by field, as `write_thresholds` wrote it.
-
-    Raises:
-        ProfileError: the file cannot be read, or states something else.
-    """
-    text = limits.read_named(path, limits.PROFILE_BYTES, ProfileError)
-    try:
-        stated = parse_toml(text)["thresholds"]
-        return {str(name): float(least) for name, least in stated.items()}
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ProfileError(
-            f"{path} states no thresholds: write it with entropix calibrate --fields"
-        ) from error
+def _title(name: str) -> str:
+    """Return the column of a field, which no other field's is: ``NAME`` or ``fields.NAME``."""
+    taken = name in OWN or not name or name.startswith("fields.") or name.endswith(".confidence")
+    return f"fields.{name}" if taken else _cell(name)
 
 
-def write_thresholds(path: Path, thresholds: Mapping[str, float], risk: float, rows: int) -> None:
-    """Write the least confidence by field; an infinite one says that no threshold keeps the risk.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    content = tomlkit.dumps({"risk": risk, "rows": rows, "thresholds": dict(thresholds)})
-    with writing(path, OutputError):
-        write_whole(path, content)
+def _cell(text: str) -> str:
+    """Return a text as a cell: an apostrophe stands before what a spreadsheet would run."""
+    text = text.replace("\r", "\n")  # which the module csv does not put into quotation marks
+    return f"'{text}" if _FORMULA.match(text) else text

@@ -1,121 +1,189 @@
-"""The interface of a model to the decode core: `LanguageModel`, and what its passes return."""
+"""The interface of a model to the decode core: `LanguageModel`, and the `Forward` of its passes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_flatten
+from mlx_lm.generate import maybe_quantize_kv_cache
+from mlx_lm.models.cache import CacheList, KVCache, RotatingKVCache, make_prompt_cache
 
-from .config import ModelShape
-from .llama.cache import Scores, TextCache
+from . import caches
+from .config import shape_of
+from .ranks import gather_heads
+from .tap import Tap
 
 AttentionLayers = Literal["last", "all"]
 """Which layers' attention is measured. The published sampler measures the last one."""
 
 
 class Forward(NamedTuple):
-    """The output of a forward pass."""
+    """The output of a forward pass over B rows of L tokens."""
 
     logits: mx.array
-    """`(B, L, vocab)`"""
-    scores: tuple[Scores, ...]
-    """Of each measured layer, the last query's attention scores `(B, H, keys)`; where rows come in
-    groups, those of each group."""
-    attended: bool = True
-    """Whether the scores are the model's. Those of a model without readable attention are 0, and
-    must not be measured."""
+    """`(B, L, vocab)`, as the model computes them."""
+    scores: tuple[mx.array, ...]
+    """Of each measured layer, the attention scores of the last positions before softmax:
+    `(B, queries, heads, keys)` in float32, −∞ where a key is hidden or padding. Sinks are left out.
+    Empty where attention was not measured, or cannot be."""
 
 
-class Rows(NamedTuple):
-    """Rows of one text, or of branches of one length, that take a token each."""
+class LanguageModel:
+    """A causal language model, of any architecture of mlx-lm, whose attention can be measured."""
 
-    layers: Sequence[TextCache]
-    """The caches that hold what precedes the tokens; they are updated in place."""
-    tokens: mx.array
-    """`(rows,)`"""
-    block: bool = False
-    """Whether the tokens follow one another in one text, as those of a speculative block; each has
-    a row of its own, and the cache must take blocks."""
+    def __init__(
+        self,
+        inner: nn.Module,
+        config: Mapping[str, Any],
+        group: mx.distributed.Group | None = None,
+    ) -> None:
+        """Wrap a model, whose weights need not have been read.
 
-    def offsets(self, first: int) -> list[int]:
-        """Return the numbers of tokens before each row's next one, given that of the first row."""
-        return [first + row * self.block for row in range(self.tokens.size)]
-
-
-class LanguageModel(nn.Module):
-    """A causal language model whose attention can be measured.
-
-    There are two kinds: `llama.Model`, this package's own port, and `tapped.TappedModel`, which
-    runs any model of mlx-lm. Both can be split over several machines (`sharded`).
-    """
-
-    config: ModelShape
-    measures_blocks = False
-    """Whether `states` can return the attention of every token of a block (see `BlockCache`)."""
-    takes_blocks = True
-    """Whether `step` takes blocks: its caches can be cut behind any token of a pass."""
-    mixes_experts = False
-    """Whether each token of a pass may read weights that the others do not."""
+        Args:
+            inner: a model of mlx-lm's, whose attention a `Tap` reads, or our own port, which
+                returns its scores itself.
+            config: its ``config.json``.
+            group: the ranks that compute it together; `inner` is this one's part (see `ranks`).
+        """
+        self.inner = inner
+        self.group = group
+        self._measured = getattr(inner, "with_scores", None) or Tap(inner)
+        self._quantization: tuple[int, int, int] | None = None
+        # MLX knows the shapes of a pass before it computes it, and nothing is computed here.
+        cache = self.make_cache()
+        logits, scores = self._measured(mx.array([[0]]), cache, every=True, queries=1)
+        self.config = shape_of(config, int(logits.shape[-1]))
+        ranks = 1 if group is None else group.size()
+        self.attention_heads = tuple(ranks * layer.shape[2] for layer in scores)
+        """Heads of each layer whose attention can be measured; empty without any."""
+        self.cache_bytes_per_token = sum(map(_bytes_per_token, cache))
+        """What a token takes in the caches of all layers, sliding windows included."""
+        self.can_batch = caches.can_merge(cache)
+        """Whether sequences can be rows of one batch; those of other models run one by one."""
 
     def __call__(
         self,
         tokens: mx.array,
-        cache: Sequence[Any] | None = None,
+        cache: list[Any],
         attention_layers: AttentionLayers = "last",
+        queries: int = 1,
+        measure: bool = True,
     ) -> Forward:
-        """Run the model on `(B, L)` token ids that follow those in the cache.
+        """Run the model on `(B, L)` token ids that follow those in the cache; nothing is computed
+        before its arrays are needed.
 
         Args:
-            tokens: ids.
-            cache: from `make_cache`, updated in place; None starts from nothing and keeps nothing.
-            attention_layers: which layers' scores to return.
+            tokens: ids, L of each row.
+            cache: of one sequence from `make_cache`, or of B rows (see `caches`); it is updated in
+                place.
+            attention_layers: which layers to measure.
+            queries: how many of the last positions to measure.
+            measure: whether to return scores at all.
         """
-        raise NotImplementedError
-
-    def step(self, groups: Sequence[Rows], attention_layers: AttentionLayers = "last") -> Forward:
-        """Run the model on one token of each row; the logits have the rows in order."""
-        raise NotImplementedError
-
-    def states(
-        self, tokens: mx.array, cache: Sequence[Any], attention_layers: AttentionLayers
-    ) -> tuple[mx.array, tuple[Scores, ...]]:
-        """Return the input of `head`, `(B, L, …)`, and scores as in `Forward`."""
-        raise NotImplementedError
-
-    def head(self, states: mx.array) -> mx.array:
-        """Return the logits `(B, L, vocab)` of states, or of some of their tokens."""
-        raise NotImplementedError
-
-    def prefill(self, tokens: mx.array, cache: Sequence[Any]) -> None:
-        """Put `(1, L)` tokens into a cache; nothing is computed before its arrays are needed."""
-        self(tokens, cache)
+        if self._quantization is not None:
+            start, group_size, bits = self._quantization
+            maybe_quantize_kv_cache(cache, start, group_size, bits)
+        if not measure:
+            return Forward(self.inner(tokens, cache=cache), ())
+        logits, scores = self._measured(tokens, cache, attention_layers == "all", queries)
+        if self.group is not None:
+            scores = tuple(gather_heads(layer, self.group) for layer in scores)
+        return Forward(logits, scores)
 
     def make_cache(self) -> list[Any]:
-        raise NotImplementedError
+        """Return the empty cache of one sequence: mlx-lm's, one object a layer."""
+        cache: list[Any] = make_prompt_cache(self.inner)
+        return cache
 
-    def take_cache(self, cache: Sequence[Any]) -> list[Any]:
-        """Return the cache of a text from one of mlx-lm's, with an entry a layer."""
-        return list(cache)
+    def quantize_cache(self, bits: int, group_size: int = 64, start: int = 0) -> None:
+        """Quantize the keys and values of sequences once they have `start` tokens.
 
-    def stored_cache(self, cache: Sequence[Any]) -> list[Any]:
-        """Return mlx-lm's caches of a text, of which `restored_cache` makes another text's."""
-        return list(cache)
-
-    def restored_cache(self, caches: Sequence[Any], length: int) -> list[Any]:
-        """Return the cache of a text of so many tokens from those of `stored_cache`."""
-        return list(caches)
-
-    def least(self, number: int) -> int:
-        """Return the smallest of the numbers of all machines that compute this model."""
-        return number
+        Raises:
+            ValueError: MLX cannot pack the heads of this model so.
+            NotImplementedError: a layer keeps them in another kind of cache.
+        """
+        cache = self.make_cache()
+        if any(isinstance(layer, RotatingKVCache) for layer in cache):
+            raise NotImplementedError("it has sliding windows")
+        if not any(type(layer) is KVCache for layer in cache):
+            raise NotImplementedError("no layer has a plain key-value cache")
+        maybe_quantize_kv_cache(cache, 0, group_size, bits)
+        self.inner(mx.array([[0]]), cache=cache)
+        self._quantization = start, group_size, bits
+        self.can_batch = False
 
     @property
     def dtype(self) -> mx.Dtype:
         """The type of the weights that are not packed, in which the model computes."""
-        raise NotImplementedError
+        arrays: dict[str, mx.array] = dict(tree_flatten(self.inner.parameters()))
+        dtypes = (array.dtype for array in arrays.values())
+        return next(dtype for dtype in dtypes if mx.issubdtype(dtype, mx.floating))
 
     @property
-    def bytes_per_token(self) -> int:
-        raise NotImplementedError
+    def precision(self) -> str:
+        """How most weights are stored: ``"bfloat16"``, or ``"4 bits in groups of 64"``."""
+        weights: Counter[str] = Counter()
+        for part in self.inner.modules():
+            if "scales" in part:
+                form = f"{part.bits} bits in groups of {part.group_size}"
+                weights[form] += part.weight.size * 32 // part.bits
+            elif "weight" in part and part.weight.ndim > 1:
+                weights[str(self.dtype).removeprefix("mlx.core.")] += part.weight.size
+        return max(weights, key=weights.__getitem__)
+
+    @property
+    def weight_bytes(self) -> int:
+        arrays: dict[str, mx.array] = dict(tree_flatten(self.inner.parameters()))
+        return sum(array.nbytes for array in arrays.values())
+
+    def warm_up(self) -> None:
+        """Evaluate everything that passes read, and run short ones.
+
+        It is called once a model is loaded, in the thread that loaded it: another thread can then
+        generate, and kernels are compiled before anybody waits for them. Rows of two lengths are
+        computed together and alone; where they differ, `can_batch` becomes False.
+        """
+        mx.eval(_buffers(self.inner))
+        rows = []
+        for ids in ([0, 1], [0, 1, 0, 1, 0]):
+            cache = self.make_cache()
+            self(mx.array([ids[:-1]]), cache, measure=False)
+            mx.eval(caches.arrays(cache))
+            rows.append(cache)
+        last = mx.array([[1], [0]])
+        alone = self(last[:1], caches.copy(rows[0])).logits[0, -1]
+        mx.eval(alone)
+        if self.can_batch:
+            self.can_batch = self._agrees(alone, last, rows)
+
+    def _agrees(self, alone: mx.array, tokens: mx.array, rows: list[list[Any]]) -> bool:
+        """Return whether the first of some rows has the same logits in a batch as alone."""
+        try:
+            together = self(tokens, caches.merge(rows)).logits[0, -1]
+            difference = mx.abs(together - alone).max()
+            spread = (alone.max() - alone.min()) * (1e-3 if alone.dtype == mx.float32 else 0.1)
+            return bool(difference <= spread)
+        except Exception:  # whatever a module that was never written for batches raises
+            return False
+
+
+def _bytes_per_token(cache: Any) -> int:
+    if isinstance(cache, CacheList):
+        return sum(map(_bytes_per_token, cache.caches))
+    keys, values = getattr(cache, "keys", None), getattr(cache, "values", None)
+    if not isinstance(keys, mx.array) or not isinstance(values, mx.array):
+        return 0
+    return (keys.nbytes + values.nbytes) // keys.shape[-2]
+
+
+def _buffers(module: nn.Module) -> list[mx.array]:
+    """Return the arrays of all parts of a model; `parameters` leaves out the underscored ones,
+    such as the frequencies of rotary embeddings."""
+    values = [
+        value for part in module.modules() for value in (*part.values(), *vars(part).values())
+    ]
+    return [value for value in values if isinstance(value, mx.array)]

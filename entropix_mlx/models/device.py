@@ -1,7 +1,6 @@
-"""What is chosen by the device that computes, each choice with its reason.
+"""What is chosen by the device that computes, each choice with its reason, and its memory.
 
-Nothing else asks which device it is. What depends on a model's size as well stands with the model:
-`llama/weight_layout.py` (whether unpacked weights fit) and `memory.py` (how many texts do).
+Nothing else asks which device it is.
 """
 
 from __future__ import annotations
@@ -9,22 +8,28 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
-Costs = Sequence[tuple[int, float]]
-"""Numbers of proposed tokens, and the time of a pass with each, relative to a pass without."""
-CAREFUL: Costs = ((2, 2.1), (4, 3.3), (8, 4.8))
-"""Measured with the reference BLAS, which does not batch. Used for GPUs, too, where nothing was
-measured: a pass there reads the weights once, so that longer ones should cost less than here."""
-ONE_BY_ONE: Costs = ((2, 2.5), (4, 3.8), (8, 6.4))
-"""Measured with the reference BLAS and models that mlx-lm computes. Used for mixtures of experts
-everywhere: there each token may read weights of its own."""
-BATCHED: Costs = ((1, 1.2), (3, 1.4), (7, 1.6), (15, 2.0))
-"""Measured with OpenBLAS. It multiplies 2, 4, 8 and 16 rows best: three take longer than four."""
+from .ranks import least, share
+
+if TYPE_CHECKING:
+    from .base import LanguageModel
+
+UNPACKED_SHARE = 0.5
+"""The share of the machine's memory that unpacked weights may take without being asked for."""
+CACHE_SHARE = 0.5
+"""The share of the memory that the weights leave which caches may take."""
+CLEAR_EVERY = 256
+"""Passes between two releases of MLX's unused buffers."""
 
 
 def on_cpu() -> bool:
@@ -40,26 +45,6 @@ def prefill_chunk() -> int:
     return 256 if on_cpu() else 2048
 
 
-def computes_in_float32() -> bool:
-    """Return whether weights become float32: MLX's CPU backend is 40 times slower with half
-    precision."""
-    return on_cpu()
-
-
-def unpacks_weights() -> bool:
-    """Return whether quantized weights become dense ones where memory allows it.
-
-    MLX's CPU backend is slow with packed weights. A GPU decodes as fast as it reads weights, so
-    that packed ones are the faster ones.
-    """
-    return on_cpu()
-
-
-def orders_weights_by_input() -> bool:
-    """Return whether dense weights lie in memory input by input, which suits a BLAS on the CPU."""
-    return on_cpu()
-
-
 def compiles() -> bool:
     """Return whether positions are compiled: on a GPU, and where ``ENTROPIX_COMPILE`` is 1.
 
@@ -69,33 +54,114 @@ def compiles() -> bool:
     return not on_cpu() or os.environ.get("ENTROPIX_COMPILE") == "1"
 
 
-def recommended_memory() -> int | None:
-    """Return the bytes that Metal recommends to use, and to keep wired, at most; None elsewhere."""
-    limit = mx.device_info().get("max_recommended_working_set_size")
-    return None if limit is None else int(limit)
+def pass_cost(model: LanguageModel, tokens: int) -> float:
+    """Return how long a pass of one sequence over so many tokens takes, relative to one token."""
+
+    def seconds(count: int) -> float:
+        cache = model.make_cache()
+        start = time.perf_counter()
+        mx.eval(model(mx.zeros((1, count), mx.int32), cache, queries=count))
+        return time.perf_counter() - start
+
+    several, one = (min(seconds(count) for _ in range(3)) for count in (tokens, 1))
+    return share(several / one, model.group)
 
 
-def proposes_by_default(packed: bool) -> bool:
-    """Return whether tokens are proposed without being asked for.
+def arrange(model: nn.Module, unpack: bool | None = None) -> None:
+    """Read the weights of a model, and bring them into the form that the device computes fastest.
 
-    Where MLX computes with quantized weights on a CPU, nobody has measured a pass of several
-    tokens.
+    A GPU takes them as they are stored. MLX's CPU backend is 40 times slower with half precision,
+    and slow with packed weights; see also `_by_input`.
+
+    Args:
+        model: is changed; its weights may be lazy, and memory then never holds two versions of
+            more than one layer.
+        unpack: whether quantized weights become dense ones on a CPU; by default where half of the
+            machine's memory holds them.
     """
-    return not (packed and on_cpu())
+    if on_cpu():
+        model.set_dtype(mx.float32)
+        if unpack is None:
+            unpack = _dense_bytes(model) <= UNPACKED_SHARE * machine_memory()
+        leaves: dict[str, nn.Module] = dict(
+            tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module)
+        )
+        # The largest first: while the embedding is in memory twice, hardly anything else is.
+        for name in sorted(leaves, key=lambda name: _dense_bytes(leaves[name]), reverse=True):
+            layer = _arranged(leaves.pop(name), unpack)
+            model.update_modules(tree_unflatten([(name, layer)]))
+            mx.eval(layer.parameters())
+    mx.eval(model.parameters())
+    mx.clear_cache()
 
 
-def pass_costs(*, mixes_experts: bool, own_port: bool) -> Costs:
-    """Return what passes of several tokens cost with a mixture of experts, or a model that our own
-    port computes."""
-    batches = not on_cpu() or blas_batches()
-    if mixes_experts or not (batches or own_port):
-        return ONE_BY_ONE
-    return BATCHED if on_cpu() and batches else CAREFUL
+def _arranged(layer: nn.Module, unpack: bool) -> nn.Module:
+    if unpack and isinstance(layer, tuple(_DENSE)):
+        layer = _unpacked(layer)
+    if isinstance(layer, _BY_INPUT) and not blas_batches():
+        layer.weight = _by_input(layer.weight)
+    return layer
+
+
+def _unpacked(layer: nn.Module) -> nn.Module:
+    """Return a layer with the weights of a quantized one as plain arrays."""
+    dense = next(made for packed, made in _DENSE.items() if isinstance(layer, packed))(layer)
+    if "bias" in layer:
+        dense.bias = layer.bias
+    dense.weight = mx.dequantize(
+        layer.weight,
+        layer.scales,
+        layer.get("biases"),
+        group_size=layer.group_size,
+        bits=layer.bits,
+        mode=layer.mode,
+    )
+    return dense
+
+
+def _sharded(kind: Callable[..., nn.Module]) -> Callable[[nn.Module], nn.Module]:
+    def make(layer: nn.Module) -> nn.Module:
+        ranks = layer.group.size()
+        return kind(ranks, ranks, bias="bias" in layer, group=layer.group)
+
+    return make
+
+
+_DENSE: dict[type[nn.Module], Callable[[nn.Module], nn.Module]] = {
+    nn.QuantizedLinear: lambda layer: nn.Linear(1, 1, bias="bias" in layer),
+    nn.QuantizedEmbedding: lambda _: nn.Embedding(1, 1),
+    nn.QuantizedAllToShardedLinear: _sharded(nn.AllToShardedLinear),
+    nn.QuantizedShardedToAllLinear: _sharded(nn.ShardedToAllLinear),
+    QuantizedSwitchLinear: lambda layer: SwitchLinear(1, 1, 1, bias="bias" in layer),
+}
+"""Makes a layer of the dense kind, whose arrays are then replaced."""
+_BY_INPUT = (nn.Linear, nn.Embedding, nn.AllToShardedLinear, nn.ShardedToAllLinear)
+
+
+def _by_input(weight: mx.array) -> mx.array:
+    """Return a weight `(outputs, inputs)` that lies in memory input by input.
+
+    A checkpoint stores a weight output by output, so ``x @ weight.T`` computes one dot product an
+    output, which a BLAS that keeps the order of additions must sum one term after the other. Stored
+    input by input, each input's products are added to all outputs at once, with vector
+    instructions. With the reference BLAS of the mlx[cpu] wheel this halves the time; with OpenBLAS
+    it would double that of the output head.
+    """
+    return mx.contiguous(weight.T).T
+
+
+def _dense_bytes(model: nn.Module) -> int:
+    """Return what the weights take as float32; 3, 5 and 6 bits do not divide a word of 32."""
+    return sum(
+        (part.weight.size * 32 // part.bits if "scales" in part else part.weight.size) * 4
+        for part in model.modules()
+        if "weight" in part
+    )
 
 
 @lru_cache(maxsize=1)
 def blas_batches() -> bool:
-    """Return whether the CPU backend multiplies several rows faster together than one by one.
+    """Return whether the CPU backend has a BLAS that multiplies several rows faster together.
 
     macOS has Accelerate. On Linux, MLX's wheel comes with the reference BLAS, which does not batch;
     any other BLAS shows among the libraries that this process has loaded. (NumPy and SciPy bring an
@@ -109,3 +175,35 @@ def blas_batches() -> bool:
         return False
     libraries = [line for line in loaded.splitlines() if not re.search("numpy|scipy", line)]
     return any(re.search("openblas|libmkl|libblis", line) for line in libraries)
+
+
+def recommended_memory() -> int | None:
+    """Return the bytes that Metal recommends to use, and to keep wired, at most; None elsewhere."""
+    limit = mx.device_info().get("max_recommended_working_set_size")
+    return None if limit is None else int(limit)
+
+
+def wire_memory() -> None:
+    """Let this process keep as much memory wired as Metal recommends, so that weights stay there
+    between two answers; does nothing elsewhere."""
+    limit = recommended_memory()
+    if limit is not None:
+        mx.set_wired_limit(limit)
+
+
+def usable_memory() -> int:
+    limit = recommended_memory()
+    return machine_memory() if limit is None else limit
+
+
+def machine_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def cache_tokens(model: LanguageModel) -> int:
+    """Return how many tokens caches may hold beside what is in memory now, on every rank.
+
+    A prompt with more must be refused: Metal aborts the process when it runs out of memory.
+    """
+    free = (usable_memory() - mx.get_active_memory()) * CACHE_SHARE
+    return least(max(0, int(free // max(1, model.cache_bytes_per_token))), model.group)

@@ -1,4 +1,4 @@
-"""Rules for the values of fields, and messages about values that break them.
+"""Rules for the values of options and fields, and messages about values that break them.
 
 A *rule* is a function that takes a value and returns it as it is stored. For a value that does not
 fit, it raises a `ValueError` such as "must be a number, not 'x'"; the caller adds the field's name.
@@ -6,11 +6,10 @@ fit, it raises a `ValueError` such as "must be a number, not 'x'"; the caller ad
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,7 +23,6 @@ LARGEST_TOP_K = 2**24  # above any vocabulary; a float32 holds every whole numbe
 Rule = Callable[[Any], Any]
 
 INFINITIES = ("inf", "-inf")  # as JSON spells them
-PASSAGE = "{passage}"  # where a passage stands in the text that introduces it
 
 shown = brief
 
@@ -54,6 +52,11 @@ class Number:
             raise ValueError(f"must be infinite or up to {LARGEST:g}, not {brief(value)}")
         return int(value) if isinstance(value, Integral) else float(value)
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(self)
+
     def _range(self, value: Any) -> str:
         least = f"above {self.low:g}" if self.open else f"of at least {self.low:g}"
         if self.high >= LARGEST_TOP_K:  # a limit of the machine: stated where it is exceeded
@@ -68,16 +71,6 @@ def check_flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"must be true or false, not {brief(value)}")
     return value
-
-
-def check_numbers(value: Any) -> list[int | float]:
-    if not isinstance(value, (list, tuple)) or not value:
-        raise ValueError(f"must be a list of numbers, not {brief(value)}")
-    check = Number()
-    try:
-        return [check(item) for item in value]
-    except ValueError as error:
-        raise ValueError(f"must be a list of numbers, each of which {error}") from None
 
 
 def check_biases(value: Any) -> dict[int, float]:
@@ -110,18 +103,6 @@ def check_thinking_text(value: Any) -> Any:
     return value
 
 
-def check_words(value: Any) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
-        raise ValueError(f"must be a list of words or phrases, not {brief(value)}")
-    return value
-
-
-def check_passage_text(value: Any) -> str:
-    if not isinstance(value, str) or value.count(PASSAGE) != 1:
-        raise ValueError(f"must be a text that holds {PASSAGE} once, not {brief(value)}")
-    return value
-
-
 def one_of(*values: str) -> Rule:
 
     def check(value: Any) -> str:
@@ -132,28 +113,6 @@ def one_of(*values: str) -> Rule:
     return check
 
 
-def ruled(rule: Rule) -> Any:
-    """Return a dataclass field whose values a rule checks, in `build_section`."""
-    return field(metadata={"rule": rule})
-
-
-def real(low: float = -LARGEST, high: float = LARGEST) -> Any:
-    return ruled(Number(low, high))
-
-
-def threshold() -> Any:
-    """Return a field for a number that may be infinite: a condition that always holds, or never."""
-    return ruled(Number(-math.inf, math.inf))
-
-
-def whole(low: int, high: int = LARGEST_WHOLE) -> Any:
-    return ruled(Number(low, high, whole=True))
-
-
-def flag() -> Any:
-    return ruled(check_flag)
-
-
 def spell_infinities(value: Any) -> Any:
     """Return tables as JSON can hold them: it knows no infinities, so they become texts."""
     if isinstance(value, dict):
@@ -161,42 +120,16 @@ def spell_infinities(value: Any) -> Any:
     return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
-def read_value(rule: Rule, value: Any, where: str) -> Any:
-    """Return a value that a rule has checked.
-
-    Raises:
-        ProfileError: the value breaks it; the message begins with `where`, the file and the field.
-    """
-    try:
-        return rule(value)
-    except ValueError as error:
-        raise ProfileError(f"{where} {error}") from None
-
-
-def build_section(section: type, data: Mapping[str, Any], source: str, name: str) -> Any:
-    """Return an instance of a section's dataclass, all of whose fields were made by `ruled`.
-
-    Raises:
-        ProfileError: a field is unknown, missing, or breaks its rule.
-    """
-    fields = dataclasses.fields(section)
-    reject_unknown(data, [f.name for f in fields], source, f"{name}.")
-    values = {}
-    for f in fields:
-        if f.name not in data:
-            raise ProfileError(f"{source}: {name}.{f.name} is missing")
-        values[f.name] = read_value(f.metadata["rule"], data[f.name], f"{source}: {name}.{f.name}")
-    return section(**values)
-
-
 def reject_unknown(data: Iterable[str], known: Iterable[str], source: str, prefix: str) -> None:
-    """Raise a `ProfileError` about the first key that is not known, with what may be meant."""
+    """Raise a `ProfileError` about the first key that is not known."""
     known = list(known)
     for key in data:
         if key not in known:
-            raise ProfileError(
-                f"{source}: unknown field {prefix}{key:.60}; {hint(key, known, prefix)}"
-            )
+            raise ProfileError(f"{source}: {unknown(key, known, prefix)}")
+
+
+def unknown(key: str, known: Iterable[str], prefix: str) -> str:
+    return f"unknown field {prefix}{key:.60}; {hint(key, known, prefix)}"
 
 
 def hint(name: str, known: Iterable[str], prefix: str = "") -> str:

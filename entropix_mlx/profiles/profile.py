@@ -9,28 +9,30 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from .. import limits, old_names
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from .. import limits
 from ..errors import ConfigurationError, ProfileError, brief
 from ..files import expanded
 from ..models.config import ModelShape, fingerprint
-from ..records import parse_toml
+from ..records import explained, parse_toml
 from . import sampler_specs
-from .fields import build_section, overlaid, reject_unknown
+from .fields import overlaid, unknown
 from .sections import (
+    FIXED,
     Abstain,
     Adaptive,
     AnswersRule,
     Base,
     Baselines,
     BranchStrategy,
-    ForkRule,
     PositionScore,
     Resample,
     RetrievalRule,
@@ -42,7 +44,7 @@ from .sections import (
 REFERENCE = "reference"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=FIXED)
 class Profile:
     """All numbers that samplers and interventions use. `Profile.load` reads and checks one."""
 
@@ -57,7 +59,6 @@ class Profile:
     adaptive: Adaptive
     position_score: PositionScore
     baselines: Baselines
-    cntp: ForkRule
     targets: Targets
     abstain: Abstain
     answers: AnswersRule
@@ -83,8 +84,7 @@ class Profile:
         Raises:
             ProfileError: a field is unknown or out of range; the message begins with `source`.
         """
-        renamed = old_names.of_profile(changes, source)
-        return _build(overlaid(dataclasses.asdict(self), renamed), source)
+        return _build(overlaid(dataclasses.asdict(self), changes), source)
 
 
 def differences(first: Profile, second: Profile) -> dict[str, tuple[Any, Any]]:
@@ -162,29 +162,38 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         raise ProfileError(f"{source}: its tables or lists are nested too deeply") from error
 
 
-@functools.cache
-def sections() -> dict[str, type]:
-    hints: dict[str, type] = typing.get_type_hints(Profile)
-    return {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
-
-
 def _build(data: Mapping[str, Any], source: str) -> Profile:
-    reject_unknown(data, [f.name for f in dataclasses.fields(Profile)], source, "")
-    values: dict[str, Any] = {}
-    for key in ("name", "description"):
-        values[key] = data.get(key, "")
-        if not isinstance(values[key], str):
-            raise ProfileError(f"{source}: {key} must be a text, not {brief(values[key])}")
-    values["calibration"] = data.get("calibration", {})
-    if not isinstance(values["calibration"], dict):
-        raise ProfileError(f"{source}: [calibration] must be a table")
-    for key, section in sections().items():
-        if not isinstance(data.get(key), Mapping):
-            raise ProfileError(f"{source}: [{key}] must be a table of numbers")
-        values[key] = build_section(section, data[key], source, key)
-    values["samplers"] = sampler_specs.complete(data["samplers"], source)
-    _check_order(values["adaptive"], source)
-    return Profile(**values)
+    """Return a checked profile.
+
+    Raises:
+        ProfileError: a field is unknown, missing or out of range; the message names it.
+    """
+    samplers = sampler_specs.complete(data.get("samplers", {}), source)
+    stated = {"name": "", "description": ""} | dict(data) | {"samplers": samplers}
+    try:
+        profile = _adapter().validate_python(stated)
+    except ValidationError as error:
+        raise ProfileError(f"{source}: {_mistake(error)}") from None
+    _check_order(profile.adaptive, source)
+    return profile
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[Profile]:
+    return TypeAdapter(Profile)
+
+
+def _mistake(error: ValidationError) -> str:
+    """Return what is wrong in a profile, with what may be meant by an unknown name."""
+    first = error.errors(include_url=False)[0]
+    *path, name = map(str, first["loc"])
+    if first["type"] == "dataclass_type":
+        return f"[{name}] must be a table"
+    if first["type"] != "unexpected_keyword_argument":
+        return explained(error)
+    section = get_type_hints(Profile)[path[0]] if path else Profile
+    known = [field.name for field in dataclasses.fields(section)]
+    return unknown(name, known, "".join(f"{step}." for step in path))
 
 
 def _check_order(adaptive: Adaptive, source: str) -> None:

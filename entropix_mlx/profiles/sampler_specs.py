@@ -18,9 +18,6 @@ from .fields import (
     Number,
     Rule,
     check_biases,
-    check_flag,
-    check_numbers,
-    read_value,
     reject_unknown,
 )
 
@@ -65,7 +62,13 @@ class SamplerSpec:
             raise SamplerError(
                 f"the {self.name} sampler takes no {' or '.join(refused)}: leave it out"
             )
-        return _checked(given, self.takes, f" of the {self.name} sampler")
+        found = {}
+        for name, value in given.items():
+            try:
+                found[name] = self.takes[name].rule(value)
+            except ValueError as error:
+                raise SamplerError(f"{name} of the {self.name} sampler {error}") from None
+        return found
 
     def fitting(self, settings: Record) -> Record:
         """Return `Settings` for this sampler, without the parameters that it would refuse."""
@@ -91,32 +94,13 @@ class SamplerSpec:
         if not isinstance(stated, Mapping):
             raise ProfileError(f"{source}: [{where}] must be a table")
         reject_unknown(stated, self.options, source, f"{where}.")
-        return {
-            name: read_value(
-                option.rule, stated.get(name, option.default), f"{source}: {where}.{name}"
-            )
-            for name, option in self.options.items()
-        }
-
-
-def _checked(given: Mapping[str, Any], known: Mapping[str, Option], whose: str) -> dict[str, Any]:
-    values = {}
-    for name, value in given.items():
-        try:
-            values[name] = known[name].rule(value)
-        except ValueError as error:
-            raise SamplerError(f"{name}{whose} {error}") from None
-    return values
-
-
-def check_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return sampling parameters as plain numbers; those that are None are left out.
-
-    Raises:
-        SamplerError: a value that no sampler takes.
-    """
-    stated = {name: value for name, value in given.items() if value is not None}
-    return _checked(stated, parameters(), "")
+        found = {}
+        for name, option in self.options.items():
+            try:
+                found[name] = option.rule(stated.get(name, option.default))
+            except ValueError as error:
+                raise ProfileError(f"{source}: {where}.{name} {error}") from None
+        return found
 
 
 def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
@@ -137,13 +121,13 @@ def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
 @functools.cache
 def parameters() -> Mapping[str, Option]:
     shared = _tables()["parameters"]
-    return MappingProxyType({name: _option(name, **table) for name, table in shared.items()})
+    return MappingProxyType({name: _option(name, table) for name, table in shared.items()})
 
 
 @functools.cache
 def specs() -> Mapping[str, SamplerSpec]:
     samplers = _tables()["samplers"]
-    return MappingProxyType({name: _spec(name, **table) for name, table in samplers.items()})
+    return MappingProxyType({name: _spec(name, table) for name, table in samplers.items()})
 
 
 @functools.cache
@@ -153,43 +137,25 @@ def _tables() -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _spec(
-    name: str,
-    *,
-    takes: list[str],
-    module: str = "",
-    parameters: Mapping[str, Any] = MappingProxyType({}),
-    options: Mapping[str, Any] = MappingProxyType({}),
-    **others: Any,
-) -> SamplerSpec:
+def _spec(name: str, table: Mapping[str, Any]) -> SamplerSpec:
     shared = _tables()["parameters"]
-    every = [parameter for parameter, table in shared.items() if table.get("every")]
-    ranges = {each: shared[each] | parameters.get(each, {}) for each in (*takes, *every)}
+    every = [parameter for parameter, about in shared.items() if about.get("every")]
+    narrower, own = table.get("parameters", {}), table.get("options", {})
+    ranges = {each: shared[each] | narrower.get(each, {}) for each in (*table["takes"], *every)}
     return SamplerSpec(
         name=name,
-        module=module or name,
-        takes={each: _option(each, **table) for each, table in ranges.items()},
-        options={option: _option(option, **table) for option, table in options.items()},
-        **others,
+        help=table["help"],
+        module=table.get("module", name),
+        takes={each: _option(each, about) for each, about in ranges.items()},
+        options={option: _option(option, about) for option, about in own.items()},
+        tree=table.get("tree", False),
     )
 
 
-def _option(name: str, *, type: str, **others: Any) -> Option:
-    bounds = {key: others.pop(key) for key in ("low", "high", "above") if key in others}
-    return Option(name, _rule(type, **bounds), **others)
-
-
-def _rule(
-    kind: str, low: float = -LARGEST, high: float | None = None, above: float | None = None
-) -> Rule:
-    least, is_open = (low, False) if above is None else (above, True)
-    rules: dict[str, Rule] = {
-        "number": Number(least, LARGEST if high is None else high, open=is_open),
-        "whole number": Number(
-            least, LARGEST_TOP_K if high is None else high, whole=True, open=is_open
-        ),
-        "list of numbers": check_numbers,
-        "flag": check_flag,
-        "token biases": check_biases,
-    }
-    return rules[kind]
+def _option(name: str, table: Mapping[str, Any]) -> Option:
+    rule: Rule = check_biases
+    if table["type"] != "token biases":
+        whole, is_open = table["type"] == "whole number", "above" in table
+        low = table["above"] if is_open else table.get("low", -LARGEST)
+        rule = Number(low, table.get("high", LARGEST_TOP_K if whole else LARGEST), whole, is_open)
+    return Option(name, rule, table["help"], table.get("default"), table.get("every", False))

@@ -6,7 +6,6 @@ what min-p is, so `top_n_sigma` and `p_less` are a min-p that follows the distri
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -16,8 +15,8 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import CODE, TOP_K_OFF, Drawing, Plan, Planned, Sampler, constant_plan
-from .metrics.logits import LARGEST_GAP, LN_2, MIN_TEMPERATURE, Measured, relative_probability
+from .base import TOP_K_OFF, Drawing, Plan, Planned, Sampler, constant_plan
+from .metrics import LARGEST_GAP, MIN_TEMPERATURE, Measured, relative_probability
 
 Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan | Planned]
 """Changes a plan of fixed parameters; it gets what was measured and the sampler's own options, each
@@ -27,8 +26,6 @@ of them an array, so that other options compile nothing anew."""
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
     if name == "greedy":
         return Sampler(name=name, profile=profile, rule=_plan_greedy, drawing=Drawing(draws=0))
-    if name == "cntp":
-        return _cntp(profile, given)
     sampler = baseline(name, profile, given, ADJUSTMENTS[name])
     if name != "xtc":
         return sampler
@@ -82,30 +79,6 @@ def _plan_greedy(measured: Measured, numbers: tuple[()]) -> Plan:
     return constant_plan(measured, Strategy.ARGMAX)
 
 
-def _cntp(profile: Profile, given: Mapping[str, float]) -> Sampler:
-    """Build cautious next-token prediction (arXiv 2507.03038).
-
-    It forks where the entropy calls for two branches or more, else it takes the best token. The
-    temperature is that of drawing the first tokens of the branches.
-    """
-    temperature = given.get("temperature", profile.baselines.temperature)
-    return Sampler(
-        name="cntp",
-        profile=profile,
-        rule=_plan_cntp,
-        numbers=(mx.array(float(temperature)), mx.array(profile.cntp.min_entropy)),
-        drawing=Drawing(draws=0),
-        own_fork_rule=profile.cntp,
-    )
-
-
-def _plan_cntp(measured: Measured, numbers: tuple[mx.array, mx.array]) -> Plan:
-    temperature, min_entropy = numbers
-    basic = constant_plan(measured, Strategy.ARGMAX, temperature)
-    forks = measured.metrics.entropy >= min_entropy
-    return basic._replace(strategy=mx.where(forks, CODE[Strategy.BRANCH], basic.strategy))
-
-
 def _fixed(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
     return plan
 
@@ -124,28 +97,6 @@ def _p_less(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
     floor = mx.square(weights).sum(axis=-1) / weights.sum(axis=-1)
     # Where all probabilities are equal the floor is 1, and rounding must not lift it above them.
     return plan._replace(min_p=mx.maximum(plan.min_p, mx.minimum(floor, 1.0)))
-
-
-def _adaptive_temperature(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
-    """Sharpen by a polynomial of the entropy in nats (arXiv 2410.01104)."""
-    nats = measured.metrics.entropy * LN_2
-    value = mx.zeros_like(nats)
-    for coefficient in mx.split(options["polynomial"], options["polynomial"].size):
-        value = value * nats + coefficient
-    sharpening = mx.where(nats > options["min_entropy"], mx.maximum(value, 1.0), 1.0)
-    return plan._replace(temperature=plan.temperature / sharpening)
-
-
-def _dynatemp(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
-    """Let the temperature follow the entropy (llama.cpp's ``dynatemp``, pull request 4972).
-
-    T = T_min + (T_max − T_min) (H / log₂ n) ^ exponent, with n the size of the vocabulary: there is
-    no filter before it.
-    """
-    largest = math.log2(max(2, measured.gaps.shape[-1]))
-    share = mx.power(mx.clip(measured.metrics.entropy / largest, 0.0, 1.0), options["exponent"])
-    low, high = options["min_temperature"], options["max_temperature"]
-    return plan._replace(temperature=low + (high - low) * share)
 
 
 def _xtc(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Planned:
@@ -169,8 +120,6 @@ ADJUSTMENTS: dict[str, Adjust] = {
     "min_p": _fixed,
     "top_n_sigma": _top_n_sigma,
     "p_less": _p_less,
-    "adaptive_temperature": _adaptive_temperature,
-    "dynatemp": _dynatemp,
     "xtc": _xtc,
 }
 """The baselines that draw, and how each adjusts its plan to the distribution."""

@@ -11,9 +11,9 @@ import mlx.core as mx
 import numpy as np
 
 from ..step import DrawCandidate, DrawDistribution, Strategy
-from .base import CODE, STRATEGIES, TOP_K_OFF, Drawing, Plan
+from .base import CODE, STRATEGIES, TOP_K_OFF, Plan
 from .draw import SMALLEST
-from .metrics.logits import LARGEST_GAP, MIN_TEMPERATURE, numbers
+from .metrics import LARGEST_GAP, MIN_TEMPERATURE, numbers
 from .position import Sampled
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -22,8 +22,8 @@ CONSTRAINT, MIN_P, TOP_K, TOP_P, ARGMAX = "constraint", "min-p", "top-k", "top-p
 
 def distribution(
     sampled: Sampled,
+    row: int,
     plan: Plan,
-    drawing: Drawing,
     count: int,
     also: int | None = None,
     mask: mx.array | None = None,
@@ -31,12 +31,13 @@ def distribution(
     """Return the most probable tokens of a row, and one more, as the model and the draw saw them.
 
     Args:
-        sampled: the position, of one row.
+        sampled: a position.
+        row: which of its rows.
         plan: the strategy and parameters that it is drawn with.
         also: a token to be listed wherever it ranks.
-        mask: `(1, words)` uint32, the bits of the tokens that a constraint allows.
+        mask: `(words,)` uint32, the bits of the tokens that a constraint allows.
     """
-    model_gaps, gaps, tempered, removed, drawn = _stages(sampled, plan, drawing, mask)
+    model_gaps, gaps, tempered, removed, drawn = _stages(sampled, row, plan, mask)
     adjusted, model = (np.exp2(-g) / np.exp2(-g).sum() for g in (gaps, model_gaps))
     listed = list(np.argsort(model_gaps, kind="stable")[:count])
     listed += [also] if also is not None and also not in listed else []
@@ -60,10 +61,10 @@ def distribution(
     )
 
 
-def drawn_probabilities(sampled: Sampled, drawing: Drawing) -> Array:
+def drawn_probabilities(sampled: Sampled) -> Array:
     """Return `(rows, vocab)`: the probabilities with which each row's plan draws each token."""
-    rows = (sampled.row(index) for index in range(sampled.token.shape[0]))
-    return np.stack([_stages(row, row.plan, drawing).drawn for row in rows])
+    rows = range(sampled.token.shape[0])
+    return np.stack([_stages(sampled, row, sampled.plan(row)).drawn for row in rows])
 
 
 class _Stages(NamedTuple):
@@ -78,11 +79,9 @@ class _Stages(NamedTuple):
     drawn: Array
 
 
-def _stages(
-    sampled: Sampled, plan: Plan, drawing: Drawing, mask: mx.array | None = None
-) -> _Stages:
-    model_gaps = _row(sampled.gaps)
-    gaps = _row(sampled.changed[0]) if sampled.changed else model_gaps
+def _stages(sampled: Sampled, row: int, plan: Plan, mask: mx.array | None = None) -> _Stages:
+    drawing = sampled.drawing
+    model_gaps, gaps = _row(sampled.gaps[row]), _row(sampled.drawn_from[row])
     if mask is not None:
         bits = np.unpackbits(np.array(mask).view(np.uint8), bitorder="little")[: len(gaps)]
         gaps = np.where(bits, gaps - gaps[bits > 0].min(), LARGEST_GAP)
@@ -119,7 +118,7 @@ def plan_of(strategy: Strategy, *parameters: float) -> Plan:
 
 
 def _row(gaps: Any) -> Array:
-    return np.array(numbers(gaps)[0], dtype=np.float64)
+    return np.array(numbers(gaps), dtype=np.float64)
 
 
 def _best_of(weights: Array, order: Array, draws: int) -> Array:

@@ -26,7 +26,7 @@ import numpy as np
 
 from ..step import Strategy
 from .base import CODE, Drawing, Plan
-from .metrics.logits import (
+from .metrics import (
     FORBIDDEN_GAP,
     LN_2,
     MIN_TEMPERATURE,
@@ -67,34 +67,33 @@ def ranks_needed(drawing: Drawing, vocab: int) -> int:
 def draw(
     measured: Measured, plan: Plan, drawing: Drawing, randomness: mx.array
 ) -> tuple[mx.array, mx.array]:
-    """Choose a token for each sequence, with randomness `(batch or 1, draws, 2)` from `uniforms`.
+    """Choose a token for each row, with randomness `(rows or 1, draws, 2)` from `uniforms`.
 
     Returns:
-        The tokens and their natural log probabilities at temperature 1, `(batch, 1)` each.
+        The tokens and their natural log probabilities at temperature 1, `(rows, 1)` each.
     """
     odds = measured.odds
     if drawing.draws == 0:
         best = odds.ranked.tokens[:, :1] if odds.ranked else None
         token = odds.gaps.argmin(axis=-1, keepdims=True) if best is None else best
-        if measured.changed is None:
-            return token, measured.top_surprise * -LN_2
+        if measured.odds is measured.model:
+            return token, measured.model.top_surprise * -LN_2
     elif drawing.needs_order:
         token = _draw_ranked(odds, plan, drawing, randomness[..., 0])
     else:
         token = _draw_unranked(odds.gaps, plan, randomness[:, :1])
-    return token, logprob(measured, token)
+    return token, measured.logprob(token)
 
 
 def draw_distinct(
-    measured: Measured, plan: Plan, drawing: Drawing, count: int, seed: int, position: int
+    gaps: mx.array, plan: Plan, drawing: Drawing, count: int, seed: int, position: int
 ) -> list[int]:
-    """Return the most probable token of one sequence, then others drawn without replacement: as
+    """Return the most probable token of one row of gaps, then others drawn without replacement: as
     many as are asked for, unless a constraint allows fewer.
 
     They are drawn by adding Gumbel noise to the log probabilities and taking the highest sums
     (Kool et al., arXiv 1903.06059). Tokens that the plan filters out come only after all others.
     """
-    gaps = measured.odds.gaps
     if drawing.needs_order:
         needed = max(count, ranks_needed(drawing, gaps.shape[-1]))
         candidates = most_probable(gaps, needed)
@@ -114,12 +113,6 @@ def draw_distinct(
     gaps = mx.take_along_axis(candidates.gaps, best, axis=-1)
     drawn = zip(numbers(tokens)[0], numbers(gaps)[0], strict=True)
     return [token for token, gap in drawn if gap < FORBIDDEN_GAP]
-
-
-def logprob(measured: Measured, tokens: mx.array) -> mx.array:
-    """Return the natural log probabilities at temperature 1 of `(batch, n)` tokens."""
-    gaps = mx.take_along_axis(measured.gaps, tokens, axis=-1)
-    return (gaps + measured.top_surprise) * -LN_2
 
 
 def _filtered(
@@ -174,9 +167,9 @@ def _draw_unranked(gaps: mx.array, plan: Plan, uniform: mx.array) -> mx.array:
     """
     weights = relative_probability(gaps, plan.temperature)
     weights = mx.where(weights >= plan.min_p[:, None], weights, 0.0)
-    batch, vocab = weights.shape
+    rows, vocab = weights.shape
     padded = mx.pad(weights, [(0, 0), (0, -vocab % DRAW_BLOCK)])
-    blocks = padded.reshape(batch, -1, DRAW_BLOCK)
+    blocks = padded.reshape(rows, -1, DRAW_BLOCK)
     of_block = blocks.sum(axis=-1)
     block = _invert(mx.cumsum(of_block, axis=-1), of_block > 0, uniform[..., 0])
     inside = mx.take_along_axis(blocks, block[..., None], axis=1)[:, 0]
@@ -185,7 +178,7 @@ def _draw_unranked(gaps: mx.array, plan: Plan, uniform: mx.array) -> mx.array:
 
 
 def _invert(cumulative: mx.array, possible: mx.array, uniform: mx.array) -> mx.array:
-    """Return the drawn indices `(batch, 1)`, by inverting a cumulative distribution.
+    """Return the drawn indices `(rows, 1)`, by inverting a cumulative distribution.
 
     For weights 3, 2, 1 of which the last is filtered out, and u = 0.7::
 
@@ -201,9 +194,9 @@ def _invert(cumulative: mx.array, possible: mx.array, uniform: mx.array) -> mx.a
        probability of an index is the step of the cumulative weight, which is its own weight.
 
     Args:
-        cumulative: `(batch, n)`.
-        possible: `(batch, n)`; where it is true, every index before it whose weight counts is too.
-        uniform: `(batch or 1, 1)`, at least 0 and below 1.
+        cumulative: `(rows, n)`.
+        possible: `(rows, n)`; where it is true, every index before it whose weight counts is too.
+        uniform: `(rows or 1, 1)`, at least 0 and below 1.
     """
     cumulative = mx.where(possible, cumulative, 0.0)
     total = cumulative.max(axis=-1, keepdims=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..profiles.tree import TREE_SAMPLER, Affine, TreeRow, table
 from ..step import Decision, Metrics, Strategy
 from .base import CODE, Drawing, Plan, Sampler
 from .draw import uniforms
-from .metrics.logits import Measured
+from .metrics import Measured, measure_attention
 from .position import sample
 
 
@@ -74,16 +73,16 @@ def _coefficients(parameter: Affine) -> list[float]:
 
 
 def _plan(measured: Measured, tree: tuple[mx.array, mx.array]) -> Plan:
-    """Decide for each sequence.
+    """Decide for each row.
 
     1. Every row is compared with the metrics at once; the first that fits is taken. The last fits.
-    2. Its packed numbers are fetched, and cut into `(batch, parameters, metrics + 3)`.
+    2. Its packed numbers are fetched, and cut into `(rows, parameters, metrics + 3)`.
     3. Each parameter is constant + Σ slope · metric, clipped. The strategy is one of them, a
        constant: its code.
     """
     bounds, rows = tree
-    values = measured.values[:, None]  # (batch, 1, metrics)
-    signed = values[:, None] * mx.array([[1.0], [-1.0]])  # (batch, 1, 2, metrics)
+    values = measured.values[:, None]  # (rows, 1, metrics)
+    signed = values[:, None] * mx.array([[1.0], [-1.0]])  # (rows, 1, 2, metrics)
     row = (signed > bounds).all(axis=(-2, -1)).argmax(axis=-1)
     parameters = len(Plan._fields)
     chosen = rows[row].reshape(-1, parameters, rows.shape[-1] // parameters)
@@ -125,8 +124,9 @@ def decide(
     attention = mx.array(scores.astype(np.float32))[None]
     sampler = build(TREE_SAMPLER, Profile.load(profile), {})
     randomness = mx.array([uniforms(0, 0, sampler.draws)])
-    ((decision, *_),) = sample(sampler, centred[None], [[attention]], randomness).read()
-    return replace(decision, strategy=decision.strategy.sampled()) if just_inserted else decision
+    (row,) = sample(sampler, centred[None], measure_attention([attention]), randomness).read()
+    strategy = row.strategy.sampled() if just_inserted else row.strategy
+    return Decision(strategy, row.temperature, row.top_p, row.top_k, row.min_p, row.metrics)
 
 
 def _to_numpy(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -1,12 +1,12 @@
-"""One position of several texts at once: measure, plan and draw, in as few kernels as possible.
+"""One position of several rows: measured, planned and drawn, in as few kernels as possible.
 
 `sample` queues the computation; `Sampled.read` waits for it and fetches everything that the host
 needs as one array::
 
     logits, scores
-      │ measure        metrics and gaps of the model's own prediction          metrics/
+      │ measure        metrics and gaps of the model's own prediction          metrics
       ▼
-    Measured           changed by biases and penalties, for the draw alone     logit_processors
+    Measured           changed by penalties and a constraint, for the draw alone
       │ plan           strategy, temperature, top-p, top-k, min-p              the sampler
       ▼
     Plan               and perhaps another distribution to draw from
@@ -34,46 +34,23 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from ..models.device import compiles
-from ..models.llama.attention import RowScores
-from ..step import Decision, Metrics
-from .base import (
-    STRATEGIES,
-    Drawing,
-    Plan,
-    Rule,
-    Sampler,
-    State,
-    TextStart,
-    Window,
-    as_planned,
-    repeated,
-)
-from .draw import draw, logprob, ranks_needed
-from .logit_processors import adjust
-from .metrics.attention import PLAIN_ATTENTION, compiled_attention, measure_attention
-from .metrics.fused import columns_of
-from .metrics.logits import (
+from ..step import Metrics
+from .base import STRATEGIES, Drawing, Plan, Planned, Rule, Sampler
+from .draw import draw, draw_distinct, ranks_needed
+from .metrics import (
     FORBIDDEN_GAP,
-    FUSED,
     LN_2,
-    PLAIN,
-    LogitKernels,
     Measured,
     Odds,
-    measure_logits,
+    measure,
     most_probable,
     numbers,
-    self_certainty,
 )
-
-Alternatives = tuple[tuple[int, float], ...]  # tokens and log probabilities, best first
+from .row import Listed, Row
 
 _METRICS = len(Metrics._fields)
 _PLAN = len(Plan._fields)
-_TOP_SURPRISE = _METRICS + _PLAN
-_GAP_SUM = _TOP_SURPRISE + 3
-
-_Arrays = tuple[mx.array, mx.array, mx.array, tuple[mx.array, ...], State]
+_DRAWN = _METRICS + _PLAN
 
 LISTED = 4
 """Allowed tokens that are listed under a constraint: the value that was taken, and others."""
@@ -89,83 +66,79 @@ class CompileKey(NamedTuple):
     rule: Rule
     drawing: Drawing
     top_logprobs: int
-    remembers: bool
-    adjusts: bool
-    given: bool
-    constrained: bool
-
-
-class DrawnToken(NamedTuple):
-    """A position of one row in Python numbers."""
-
-    decision: Decision
-    token: int
-    logprob: float  # natural log probability of the token at temperature 1
-    alternatives: Alternatives
-    strain: float | None = None
-    allowed: Alternatives = ()
-    self_certainty: float | None = None
+    extras: tuple[str, ...]
 
 
 class Sampled(NamedTuple):
     """A queued position of several rows: arrays that may not have been computed yet."""
 
     packed: mx.array
-    """`(rows, columns)` float32: the metrics, the plan, the top surprise, the drawn token and its
-    log probability, the sum of the gaps; under a constraint the strain, and the allowed tokens with
-    their log probabilities; then those of the alternatives. A float32 holds any token up to 2^24
-    exactly."""
+    """`(rows, columns)` float32: the metrics, the plan, the drawn token and its log probability,
+    the top surprise; under a constraint the strain, and the allowed tokens with their log
+    probabilities; then those of the alternatives. A float32 holds any token up to
+    2^24 exactly."""
     token: mx.array  # `(rows,)`: the drawn tokens, for the next forward pass
     gaps: mx.array  # `(rows, vocab)`
-    changed: tuple[mx.array, ...] = ()  # the gaps that were drawn from, if not those
-    state: State = ()  # the sampler's, with the position observed; see `Memory.observe`
+    drawn_from: mx.array  # `(rows, vocab)`: the gaps that were drawn from
+    drawing: Drawing
     allowed: int = 0  # tokens that are listed of those that a constraint allows; 0 without one
 
-    @property
-    def measured(self) -> Measured:
-        surprise = self.packed[:, _TOP_SURPRISE : _TOP_SURPRISE + 1]
-        changed = Odds(self.changed[0], surprise) if self.changed else None
-        gap_sum = self.packed[:, _GAP_SUM : _GAP_SUM + 1]
-        return Measured(self.gaps, surprise, self.packed[:, :_METRICS], gap_sum, changed=changed)
+    def plan(self, row: int) -> Plan:
+        """Return the plan of one row, `(1,)` each."""
+        fields = range(_METRICS, _DRAWN)
+        return Plan(*(self.packed[row : row + 1, field] for field in fields))
 
-    @property
-    def logprob(self) -> mx.array:
-        return self.packed[:, _TOP_SURPRISE + 2]
-
-    @property
-    def plan(self) -> Plan:
-        return Plan(*(self.packed[:, _METRICS + field] for field in range(_PLAN)))
-
-    def row(self, index: int) -> Sampled:
-        rows = slice(index, index + 1)
-        changed = tuple(array[rows] for array in self.changed)
-        return Sampled(self.packed[rows], self.token[rows], self.gaps[rows], changed)
-
-    def read(self) -> list[DrawnToken]:
+    def read(self) -> list[Row]:
         """Wait for the position and return its rows in Python numbers.
 
         Where the logits of a row were NaN or infinite, its entropy is NaN, and the rest is invalid.
         """
-        vocab = self.gaps.shape[-1]
-        return [_read(row, self.allowed, vocab) for row in numbers(self.packed)]
+        return [_read(row, self.allowed) for row in numbers(self.packed)]
 
 
-def _read(row: list[float], allowed: int, vocab: int) -> DrawnToken:
-    code, temperature, top_p, top_k, min_p = row[_METRICS:_TOP_SURPRISE]
-    surprise, token, logprob, gap_sum, *others = row[_TOP_SURPRISE:]
-    strategy, metrics = STRATEGIES[_whole(code)], Metrics(*row[:_METRICS])
-    decision = Decision(strategy, temperature, top_p, _whole(top_k), min_p, metrics)
-    certainty = self_certainty(gap_sum, surprise, vocab)
-    drawn = DrawnToken(decision, _whole(token), logprob, (), self_certainty=certainty)
+class RowDistribution(NamedTuple):
+    """The `Distribution` of one row."""
+
+    sampled: Sampled
+    row: int
+    seed: int
+    place: int
+
+    def logprobs(self, tokens: Sequence[int]) -> list[float]:
+        row = slice(self.row, self.row + 1)
+        gaps = mx.take_along_axis(self.sampled.gaps[row], mx.array([list(tokens)]), axis=-1)
+        surprise = self.sampled.packed[row, _DRAWN + 2 : _DRAWN + 3]
+        found: list[float] = numbers((gaps + surprise) * -LN_2)[0]
+        return found
+
+    def openings(self, count: int) -> list[int]:
+        gaps = self.sampled.drawn_from[self.row : self.row + 1]
+        plan = self.sampled.plan(self.row)
+        return draw_distinct(gaps, plan, self.sampled.drawing, count, self.seed, self.place)
+
+
+def _read(row: list[float], allowed: int) -> Row:
+    code, temperature, top_p, top_k, min_p = row[_METRICS:_DRAWN]
+    token, logprob, _, *others = row[_DRAWN:]
+    found = Row(
+        token=_whole(token),
+        logprob=logprob,
+        metrics=Metrics(*row[:_METRICS]),
+        strategy=STRATEGIES[_whole(code)],
+        temperature=temperature,
+        top_p=top_p,
+        top_k=_whole(top_k),
+        min_p=min_p,
+    )
     if allowed:
         strain, *others = others
         listed, others = _pairs(others[: 2 * allowed]), others[2 * allowed :]
         listed = tuple((token, p) for token, p in listed if p > NOT_ALLOWED)
-        drawn = drawn._replace(strain=max(strain, 0.0), allowed=listed)
-    return drawn._replace(alternatives=_pairs(others))
+        found = found._replace(strain=max(strain, 0.0), allowed=listed)
+    return found._replace(alternatives=_pairs(others))
 
 
-def _pairs(columns: list[float]) -> Alternatives:
+def _pairs(columns: list[float]) -> Listed:
     half = len(columns) // 2
     return tuple(zip(map(_whole, columns[:half]), columns[half:], strict=True))
 
@@ -177,103 +150,79 @@ def _whole(number: float) -> int:
 def sample(
     sampler: Sampler,
     logits: mx.array,
-    scores: Sequence[Sequence[RowScores]],
+    attention: mx.array | None,
     randomness: mx.array,
     top_logprobs: int = 0,
-    state: State = (),
+    *,
     given: mx.array | None = None,
     mask: mx.array | None = None,
+    changed: mx.array | None = None,
 ) -> Sampled:
     """Measure, plan and draw for several rows at once.
 
     Args:
         sampler: of all rows.
         logits: `(rows, vocab)`.
-        scores: of each group of rows, in the order of the rows, the attention scores in each
-            measured layer. Groups may differ in their number of keys.
+        attention: its metrics `(rows, 5)`, from `measure_attention`; None where not measured.
         randomness: `(rows or 1, draws, 2)`, from `uniforms`.
         top_logprobs: how many of the most probable tokens to report.
-        state: the sampler's, of each row's text; () before the first token.
         given: `(rows,)`, tokens to take in place of those that would be drawn.
         mask: `(rows, words)` uint32, the bits of the tokens that a constraint allows.
+        changed: `(rows, vocab)`, the logits to draw from, if not `logits`.
     """
-    memory = sampler.remembered
-    if memory is not None and not state:
-        state = repeated(memory.start(TextStart(vocab=logits.shape[-1])), logits.shape[0])
-    key = CompileKey(
-        sampler.rule,
-        sampler.drawing,
-        min(top_logprobs, logits.shape[-1]),
-        sampler.memory is not None,
-        bool(sampler.adjustment),
-        given is not None,
-        mask is not None,
-    )
-    if compiles():
-        kernels, decide = compiled_attention(), _compiled(key)
-    else:
-        kernels, decide = PLAIN_ATTENTION, partial(_decide, key, PLAIN)
-    measured = [measure_attention(group, kernels) for group in scores]
-    attention = measured[0] if len(measured) == 1 else mx.concatenate(measured)
-    tokens = () if given is None else (given,)
-    values = (sampler.numbers, sampler.adjustment)
-    masks = () if mask is None else (mask,)
-    arrays = decide(logits, attention, randomness, values, state, tokens, masks)
-    return Sampled(*arrays, allowed=min(LISTED, logits.shape[-1]) if masks else 0)
+    arrays = {"given": given, "mask": mask, "changed": changed}
+    extras = {name: array for name, array in arrays.items() if array is not None}
+    vocab = logits.shape[-1]
+    key = CompileKey(sampler.rule, sampler.drawing, min(top_logprobs, vocab), tuple(extras))
+    attention = mx.zeros((logits.shape[0], 5)) if attention is None else attention
+    decide = _compiled(key) if compiles() else partial(_decide, key)
+    found = decide(logits, attention, randomness, sampler.numbers, extras)
+    return Sampled(*found, sampler.drawing, 0 if mask is None else min(LISTED, vocab))
 
 
 def _decide(
     key: CompileKey,
-    kernels: LogitKernels,
     logits: mx.array,
     attention: mx.array,
     randomness: mx.array,
-    values: tuple[Any, Mapping[str, mx.array]],
-    state: State,
-    given: tuple[mx.array, ...],
-    masks: tuple[mx.array, ...],
-) -> _Arrays:
-    """Return the arrays of a `Sampled`; the function that is compiled."""
+    values: Any,
+    extras: Mapping[str, mx.array],
+) -> tuple[mx.array, ...]:
+    """Return the first arrays of a `Sampled`; the function that is compiled."""
     needed = ranks_needed(key.drawing, logits.shape[-1])
-    if given:  # nothing is drawn: only a plan may need ranks, and none needs more than its top-k
+    if "given" in extras:  # nothing is drawn: only a plan may need ranks, at most its top-k
         needed = key.drawing.max_top_k or 0
-    measured = measure_logits(logits, attention, max(needed, key.top_logprobs), kernels)
+    measured = measure(logits, attention, max(needed, key.top_logprobs))
     if key.drawing.takes_chance:
         measured = measured._replace(chance=randomness[:, -1, 0])
-    # A state is the window of the adjustment, if there is one, then the arrays of the plan.
-    own = state[Window.arrays :] if key.adjusts else state
-    if key.adjusts:
-        logits = adjust(logits, values[1], state[: Window.arrays])
-        measured = measured._replace(changed=Odds.of(logits, needed))
-    allowed = _bits(masks[0], logits.shape[-1]) if masks else None
+    if "changed" in extras:
+        measured = measured._replace(odds=Odds.of(extras["changed"], needed))
+    allowed = _bits(extras["mask"], logits.shape[-1]) if "mask" in extras else None
     if allowed is not None:
-        measured = measured._replace(changed=_constrained(logits, allowed, needed))
-    remembered = (own,) if key.remembers else ()
-    plan, gaps, observed = as_planned(key.rule(measured, values[0], *remembered))
-    if gaps is not None:
+        drawn_from = extras.get("changed", logits)
+        measured = measured._replace(odds=_constrained(drawn_from, allowed, needed))
+    plan = key.rule(measured, values)
+    if isinstance(plan, Planned):
+        gaps, plan = plan.gaps, plan.plan
         if allowed is not None:
             gaps = mx.where(allowed, gaps, FORBIDDEN_GAP)
             gaps = gaps - gaps.min(axis=-1, keepdims=True)
-        measured = measured._replace(changed=Odds(gaps, measured.top_surprise))
-    if observed is not None:
-        state = state[: len(state) - len(own)] + observed
-    if given:
-        token = given[0][:, None]
-        drawn = token, logprob(measured, token)
+        measured = measured._replace(odds=Odds(gaps, measured.model.top_surprise))
+    if "given" in extras:
+        token = extras["given"][:, None]
+        drawn = token, measured.logprob(token)
     else:
         drawn = draw(measured, plan, key.drawing, randomness)
         token = drawn[0]
-    outcome = [*(field[:, None] for field in plan), measured.top_surprise, *drawn]
-    outcome.append(measured.gap_sum)
-    packed = [kernels.columns([*columns_of(measured.values), *outcome])]
+    packed = [measured.values, mx.stack(plan, axis=-1), *drawn]
+    packed.append(measured.model.top_surprise)
     if allowed is not None:
         packed += _of_allowed(measured, allowed)
-    if key.top_logprobs and measured.ranked:
-        tokens, gaps = (array[:, : key.top_logprobs] for array in measured.ranked)
-        packed += [tokens.astype(mx.float32), (gaps + measured.top_surprise) * -LN_2]
-    row = mx.concatenate(packed, axis=-1) if len(packed) > 1 else packed[0]
-    changed = () if measured.changed is None else (measured.changed.gaps,)
-    return row, token[:, 0], measured.gaps, changed, state
+    if key.top_logprobs and measured.model.ranked:
+        tokens, gaps = (array[:, : key.top_logprobs] for array in measured.model.ranked)
+        packed += [tokens, (gaps + measured.model.top_surprise) * -LN_2]
+    row = mx.concatenate([column.astype(mx.float32) for column in packed], axis=-1)
+    return row, token[:, 0], measured.model.gaps, measured.odds.gaps
 
 
 def _bits(mask: mx.array, vocab: int) -> mx.array:
@@ -292,15 +241,16 @@ def _constrained(logits: mx.array, allowed: mx.array, ranks: int) -> Odds:
 def _of_allowed(measured: Measured, allowed: mx.array) -> list[mx.array]:
     """Return the columns of a constraint: the strain, the most probable allowed tokens and their
     log probabilities given that one of these is taken; all of the model's own distribution."""
-    highest = mx.where(allowed, measured.gaps, FORBIDDEN_GAP).min(axis=-1, keepdims=True)
-    gaps = mx.where(allowed, measured.gaps - highest, FORBIDDEN_GAP)
+    own = measured.model.gaps
+    highest = mx.where(allowed, own, FORBIDDEN_GAP).min(axis=-1, keepdims=True)
+    gaps = mx.where(allowed, own - highest, FORBIDDEN_GAP)
     total = mx.log2(mx.power(0.5, gaps).sum(axis=-1, keepdims=True))
     best = most_probable(gaps, min(LISTED, gaps.shape[-1]))
-    strain = measured.top_surprise + highest - total
-    return [strain, best.tokens.astype(mx.float32), (best.gaps + total) * -LN_2]
+    strain = measured.model.top_surprise + highest - total
+    return [strain, best.tokens, (best.gaps + total) * -LN_2]
 
 
 @lru_cache(maxsize=MOST_COMPILED)
-def _compiled(key: CompileKey) -> Callable[..., _Arrays]:
-    compiled: Callable[..., Any] = mx.compile(partial(_decide, key, FUSED))
+def _compiled(key: CompileKey) -> Callable[..., tuple[mx.array, ...]]:
+    compiled: Callable[..., Any] = mx.compile(partial(_decide, key))
     return compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,6 @@ def make_sampler(
     sampler: Sampler = module.build(name, Profile.load(profile), own)
     if len(own) == len(checked):
         return sampler
-    from .logit_processors import adjusted
+    from .logit_processors import Penalties
 
-    return adjusted(sampler, checked)
+    return replace(sampler, penalties=Penalties.of(checked))

@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..answer.interventions.reasoning import ReasoningSpan
+from ..answer.reasoning import ReasoningSpan
 from ..constraints.constraint import GRAMMAR, JSON_SCHEMA, Constraint
 from ..errors import ConstraintError
 from ..tools.formats import CallFormat, json_rule
 from ..tools.reader import CallReader, ReasoningReader
 from .openai.errors import RequestError
 from .openai.message import ChatMessage
-from .openai.parse import CompletionRequest
-from .openai.template import variables_for_effort
+from .openai.requests import CompletionRequest
 from .openai.tools import Tools
+
+EFFORT, SWITCH = "reasoning_effort", "enable_thinking"
+"""Variables of templates, under the names that most of them use."""
+NO_EFFORT, USUAL_EFFORT = "none", "medium"
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -84,9 +87,9 @@ class Compiler:
         return special_tokens(self._tokenizer)
 
     def _with_effort(self, request: CompletionRequest, effort: str) -> CompletionRequest:
-        from ..api.chat_template import own_template
+        from ..api.prompts import template_source
 
-        template = own_template(self._tokenizer) or ""
+        template = template_source(self._tokenizer)
         stated = variables_for_effort(effort, template, self._tokenizer.has_thinking)
         if stated is None:
             return replace(request, settings=replace(request.settings, thinking_budget=0))
@@ -146,3 +149,24 @@ def _has_calls(request: CompletionRequest) -> bool:
         for prompt in request.prompts
         for message in prompt
     )
+
+
+def variables_for_effort(effort: str, template: str, reasons: bool) -> dict[str, Any] | None:
+    """Return the variables by which a template is told how much to reason.
+
+    None says that the template cannot be told not to, and the model would reason.
+
+    Raises:
+        RequestError: the template knows no such effort.
+    """
+    if EFFORT in template:
+        return {EFFORT: effort}
+    if effort == NO_EFFORT and reasons:
+        return {SWITCH: False} if SWITCH in template else None
+    if effort not in (NO_EFFORT, USUAL_EFFORT):
+        message = (
+            f"{EFFORT} {effort} is not supported: the chat template of this model knows no degrees"
+            " of reasoning; leave it out, or set thinking_budget"
+        )
+        raise RequestError(message, EFFORT, code="unsupported")
+    return {}

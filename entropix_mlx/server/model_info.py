@@ -26,27 +26,8 @@ class Limits:
     body_bytes: int = 4 * 2**20
     body_seconds: float = 30.0
     """In which a whole body must have come."""
-    large_bodies: int = 16
-    """Bodies of more than 64 KiB that are read and tokenized at once."""
-    prompts: int = 128
-    messages: int = 4096
-    answers: int = 128
-    """Prompts times `n`."""
-    stops: int = 16
-    stop_characters: int = 512
-    biases: int = 2048
-    top_logprobs: int = 20
-    tools: int = 128
     constraint_characters: int = 2**17
     """Of a schema, or of a grammar with those of all tools; some take seconds to compile."""
-    stored_responses: int = 1000
-    stored_characters: int = 2**26
-    """Of all responses that are kept to be continued, with the conversations before them."""
-    profile_fields: int = 512
-    profile_bytes: int = 2**16
-    """Of an inline profile, or of `set`, as JSON."""
-    branch_width: int = 16
-    branch_depth: int = 256
     shutdown_seconds: float = 8.5
     """From a signal to stop to the end of the process."""
 
@@ -95,7 +76,7 @@ class ServedModel:
         try:
             return Profile.load(calibrated[name])
         except ProfileError:  # whose message names the file
-            message = f"the profile {name!r} is damaged: run entropix profile check on the server"
+            message = f"the profile {name!r} is damaged: entropix calibrate --show says how"
             raise RequestError(message, "profile") from None
 
 

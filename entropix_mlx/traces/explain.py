@@ -14,12 +14,10 @@ from ..step import (
     NOT_OF_THE_MODEL,
     Branch,
     ChosenBy,
-    DropReason,
     Fork,
     Metrics,
     Origin,
     Step,
-    Stopped,
     Strategy,
 )
 
@@ -33,15 +31,6 @@ ORIGINS = {
     Origin.READ: "given text",
 }
 SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
-DROPPED = {
-    DropReason.END: "the answer would have ended with it",
-    DropReason.ECHO: "the model repeated it at once",
-    DropReason.LOOP: "the answer repeated itself after it",
-    DropReason.WORSE: "the continuation without it scored better",
-    DropReason.LEFT: "the continuation with the thought scored better",
-    DropReason.LOST: "the model did not know how to go on",
-}
-"""Why an insertion, or what would have stood in its place, was dropped."""
 
 
 class Condition(NamedTuple):
@@ -136,7 +125,7 @@ class Explanation(NamedTuple):
 
 
 def lead(branch: Branch) -> str:
-    """Return a branch's lead over the first one, ``"+0.39 ± 0.38"``; older records hold none."""
+    """Return a branch's lead over the first one, ``"+0.39 ± 0.38"``."""
     if branch.lead is None:
         return "–"
     return f"{branch.lead:+.2f}" + (f" ± {branch.error:.2f}" if branch.error else "")
@@ -144,15 +133,6 @@ def lead(branch: Branch) -> str:
 
 def standing(branch: Branch) -> str:
     return f"log p {branch.mean_logprob:.2f}" if branch.lead is None else f"{lead(branch)} nats"
-
-
-def fate(branch: Branch) -> str:
-    """Return why a branch was not followed to its end; empty if it was."""
-    if branch.stopped is None:
-        return ""
-    count = len(branch.tokens)
-    why = "behind" if branch.stopped is Stopped.BEHIND else "decided"
-    return f"{why} after {count} token{'s' if count > 1 else ''}"
 
 
 def cases_of(profile: Profile, metrics: Metrics[float]) -> tuple[Case, ...]:
@@ -216,7 +196,7 @@ def _case(row: TreeRow, metrics: Metrics[float]) -> Case:
 
 def _without_table(step: Step) -> bool:
     """Return whether no decision was made where a step stands, or one without thresholds."""
-    here = step.rolled_back and step.triggered_at in (None, step.index)  # None: of an older version
+    here = step.rolled_back and step.triggered_at in (None, step.index)
     elsewhere = step.origin in NOT_OF_THE_MODEL and not here
     return elsewhere or step.strategy is Strategy.SAMPLE
 
@@ -241,15 +221,6 @@ def _lack(case: Case) -> float:
 
 
 def _action(step: Step, profile: Profile | None) -> str:
-    done = _done(step, profile)
-    if step.dropped is None:
-        return done
-    dropped = f"“{printable(step.dropped.text.strip())}” was dropped"
-    because = f"{dropped}: {DROPPED[step.dropped.reason]}"
-    return f"{done}; {because}" if done else because
-
-
-def _done(step: Step, profile: Profile | None) -> str:
     if step.origin is Origin.INSERTED:
         text = profile.think.text if profile else None
         said = text.strip() if isinstance(text, str) else ""

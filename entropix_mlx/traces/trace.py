@@ -25,40 +25,28 @@ an error names the line and the field.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from .. import limits, old_names
+from .. import limits
 from .._version import installed_versions
 from ..errors import EntropixError, TraceError
 from ..files import without_waiting, write_line, writing
 from ..palette import to_json
 from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile
-from ..profiles.sections import UNFORKED_DRAW
 from ..records import from_record
 from ..step import Attended, Step
 from ..summary import Summary
 
 FORMAT = "entropix trace"  # the header's `format`; no other file has it
-VERSION = 3  # of the format; see above when it changes
-FORMER = {
-    1: "its forks were compared by mean log p − λ · mean H, and their leads are not known; margin"
-    " and ask_margin of its profile counted nats",
-    2: "some of its fields have other names (entropix_mlx/old_names.py)",
-}
-"""Former versions that can still be read, and what is logged about them."""
-IN_NATS = ("margin", "ask_margin")
-"""Fields of the sections about forks that had another unit in version 1."""
+VERSION = 1  # of the format; see above when it changes
 
 Attention = Callable[[Sequence[int]], Iterable[Attended]]
 """Returns what each token of an answer looked at, given their ids."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -203,6 +191,17 @@ def recorded(
                 writer.add_attention(attended)
 
 
+def write_trace(trace: Trace, path: str | Path) -> None:
+    """Write a whole trace.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    with TraceWriter(path, trace.header) as written:
+        for step in trace.steps:
+            written.add(step)
+
+
 def read_trace(path: str | Path) -> Trace:
     """Read a trace; a last line that was cut off is left out.
 
@@ -276,9 +275,7 @@ def _read_header(path: str | Path, line: bytes) -> Header:
             f"{path} is not a trace: name a file that --trace or entropix read --output wrote"
         )
     version = content.get("version")
-    if isinstance(version, int) and version in FORMER:
-        _log.info("%s is a trace of version %d: %s", path, version, FORMER[version])
-    elif version != VERSION:
+    if version != VERSION:
         advice = "upgrade entropix_mlx to read it"
         if not (isinstance(version, int) and version > VERSION):
             advice = "read it with the program that wrote it"
@@ -292,10 +289,7 @@ def _read_header(path: str | Path, line: bytes) -> Header:
         for message in header.messages:
             if not {"role", "content"} <= message.keys():
                 raise ValueError("each of messages must have a role and a content")
-        profile = _read_profile(header.profile, str(path), version)
-        options = old_names.of_settings(header.options)
-        fields = vars(header) | {"profile": profile, "options": options}
-        return Header(**fields)
+        return Header(**vars(header) | {"profile": _read_profile(header.profile, str(path))})
     except (ValueError, EntropixError, RecursionError) as error:
         raise _damaged(path, 1, error) from error
 
@@ -307,20 +301,15 @@ class _HeaderRecord(Header):
     profile: dict[str, Any]  # type: ignore[assignment]
 
 
-def _read_profile(record: dict[str, Any], source: str, version: int) -> Profile:
+def _read_profile(record: dict[str, Any], source: str) -> Profile:
     """Return a header's profile, with `reference` for what it lacks, without what is unknown
     here."""
     known = asdict(Profile.load())
-    record = old_names.of_profile(record, source)
     changes: dict[str, Any] = {}
     for key in record.keys() & known.keys():
         changes[key] = record[key]
         if isinstance(record[key], dict) and known[key]:  # not the calibration, a free record
             changes[key] = {n: v for n, v in record[key].items() if n in known[key]}
-        if key == "branch" and isinstance(changes[key], dict):
-            changes[key] = {"unforked": UNFORKED_DRAW} | changes[key]  # before there was a choice
-        if version == 1 and key in ("branch", "cntp") and isinstance(changes[key], dict):
-            changes[key] = {n: v for n, v in changes[key].items() if n not in IN_NATS}
     return Profile.load().replace(changes, source)
 
 

@@ -3,7 +3,6 @@ not."""
 
 import random
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -252,9 +251,9 @@ def test_an_answer_in_a_loop_stops_and_keeps_its_text():
     )
     steps = []
     while not writer.finished:
-        position = scripted(PROMPT, 0, PROSE)
+        row = scripted(PROMPT, 0, PROSE)
         token = PROSE[len(steps) % len(PROSE)]
-        steps.append(writer.write(replace(position, token=token), Origin.SAMPLED))
+        steps.append(writer.write(row._replace(token=token), Origin.SAMPLED))
     assert (steps[-1].finish_reason, steps[-1].stopped) == ("stop", LOOP)
     assert all(step.stopped is None for step in steps[:-1])
     summary = Summary.of(steps)

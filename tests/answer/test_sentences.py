@@ -2,7 +2,7 @@
 
 import pytest
 
-from entropix_mlx.answer.interventions.prose import sentence_end
+from entropix_mlx.answer.sentences import sentence_end
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import io
 import unicodedata
+from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -12,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 
 from entropix_mlx.answer.text_stream import TextStream
-from entropix_mlx.checkpoints.tokenizer import BPE, build_tokenizer
+from entropix_mlx.checkpoints.gguf_tokenizer import gguf_tokenizer
 from tests.folders import ALPHABET
 
 WORDS = ("Ġthe", "the", "Ġ", "Ċ", "Ã©", "é", "!", "Ġ.", "<0x41>")
@@ -20,8 +21,15 @@ WORDS = ("Ġthe", "the", "Ġ", "Ċ", "Ã©", "é", "!", "Ġ.", "<0x41>")
 
 def byte_level(tmp_path_factory):
     tokens = [*ALPHABET, *dict.fromkeys(word for word in WORDS if word not in ALPHABET), "<s>"]
-    described = BPE(tokens, [], "gpt-2", control=[len(tokens) - 1], bos=len(tokens) - 1)
-    return build_tokenizer(described, "here")
+    described = {
+        "model": "gpt2",
+        "pre": "gpt-2",
+        "tokens": tokens,
+        "token_type": [1] * (len(tokens) - 1) + [3],
+        "bos_token_id": len(tokens) - 1,
+    }
+    keys = {f"tokenizer.ggml.{name}": value for name, value in described.items()}
+    return gguf_tokenizer(Path("here"), keys)
 
 
 def tidying(tmp_path_factory):

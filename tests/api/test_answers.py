@@ -9,8 +9,8 @@ from entropix_mlx import Session, Settings, batch_generate, generate, stream_gen
 from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.answer.selection import Enough
 from entropix_mlx.api.generate import stream_answers
-from entropix_mlx.engine.forward import Engine
-from entropix_mlx.engine.several import further
+from entropix_mlx.api.runner import further
+from entropix_mlx.engine import batch as engine
 from entropix_mlx.errors import SettingsError
 from entropix_mlx.profiles.profile import Profile
 from tests.answer.test_forks import always_branch
@@ -33,13 +33,13 @@ def ask(tiny_model, endless):
 @pytest.fixture
 def prefilled(monkeypatch):
     """Return the numbers of prompt tokens that are computed, chunk by chunk."""
-    chunks, prefill = [], Engine.prefill
+    chunks, read_prompt = [], engine.read_prompt
 
-    def record(self, text, tokens):
+    def record(model, tokens, cache):
         chunks.append(len(tokens))
-        prefill(self, text, tokens)
+        read_prompt(model, tokens, cache)
 
-    monkeypatch.setattr(Engine, "prefill", record)
+    monkeypatch.setattr(engine, "read_prompt", record)
     return chunks
 
 
@@ -89,7 +89,7 @@ def test_a_sure_answer_is_the_only_one(ask, tiny_model, endless):
     alone = list(stream_generate(tiny_model, endless, PROMPT, PLAIN))
     assert [step for _, step in found] == alone == several.chosen.steps
     assert {number for number, _ in found} == {0}
-    assert (several.stopped, several.agreeing) == (Enough.SURE, several.candidates)
+    assert several.stopped == Enough.SURE
     assert several.forward_tokens == len(alone)
 
 
@@ -98,13 +98,6 @@ def test_the_first_answer_comes_first_and_whole(ask):
     found = [number for number, _ in steps]
     assert found == sorted(found, key=bool)
     assert found.count(0) == PLAIN.max_tokens
-
-
-def test_a_vote_says_what_it_rests_on(ask):
-    voted = {"answers": UNSURE["answers"] | {"selection": "vote"}}
-    record = finished(ask(answers=4, changes=voted)).to_dict()
-    assert record["rests_on"] == "agreement"
-    assert record["confidence"] == record["agreeing"] / record["complete"]
 
 
 def test_cancelled_in_the_middle_all_texts_stay(ask):
@@ -136,7 +129,7 @@ def test_a_batch_brings_the_chosen_ones(tiny_model, endless, ask, prefilled):
     ]
     done = []
     batch = batch_generate(
-        tiny_model, endless, prompts, settings, steady=True, on_progress=lambda *n: done.append(n)
+        tiny_model, endless, prompts, settings, on_progress=lambda *n: done.append(n)
     )
     steps = {0: [], 1: [], 2: []}
     for index, step in batch:

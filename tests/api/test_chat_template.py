@@ -1,10 +1,7 @@
-"""Chat templates: rendered as transformers renders them, and stopped when they go too far."""
-
-import time
+"""Chat templates: rendered as transformers renders them, and errors where they fail."""
 
 import pytest
 
-from entropix_mlx.api import chat_template
 from entropix_mlx.api.prompts import conversation_prompt
 from entropix_mlx.errors import PromptError
 
@@ -59,45 +56,24 @@ def test_named_templates_have_a_default(with_template):
         conversation_prompt(with_template({"other": "x"}), CONVERSATION)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("template", "message"),
+    "template",
     [
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "2 s"),
-        ("{{ 'a' * 10**9 }}", "memory"),
-        ("{% for a in range(99999) %}{{ 'a' * 10**4 }}{% endfor %}", "longer than any prompt"),
-        ("{{ 'a' | center(10**9) }}", "memory"),
-        ("{{ 'a\\na' | indent(10**9) }}", "memory"),
-        ("{{ messages | tojson(indent=10**8) }}", "memory"),
-        (
-            "{% set n = namespace(t='aa') %}{% for i in range(60) %}{% set n.t = n.t ~ n.t %}"
-            "{% endfor %}{{ n.t }}",
-            "memory",
-        ),
-        ("{{ 10 ** (10 ** 8) }}", "2 s"),
-        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "without end"),
-        ("{{ raise_exception('only users may speak') }}", "only users may speak"),
-        ("{{ ''.__class__.__mro__ }}", "unsafe|undefined|access"),
-        ("{{ cycler.__init__.__globals__ }}", "unsafe|undefined|access"),
-        ("{% include '/etc/passwd' %}", "no loader"),
-        ("{{ open('/etc/passwd') }}", "undefined"),
-        ("{% for %}", "Expected"),
-        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "without end|memory|nested|broke"),
-        ("{% if 1 %}" * 3000 + "{% endif %}" * 3000, "without end|memory|nested|broke|indent"),
-        ("x" * 1_000_001, "too long"),
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ raise_exception('only users may speak') }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ cycler.__init__.__globals__ }}",
+        "{% include '/etc/passwd' %}",
+        "{{ open('/etc/passwd') }}",
+        "{% for %}",
+        "{{ 1 / 0 }}",
+        "x" * 1_000_001,
     ],
-    ids=range(18),  # the templates are too long for names
+    ids=range(9),  # the templates are too long for names
 )
-def test_a_template_that_goes_too_far_is_refused(with_template, template, message):
-    began = time.monotonic()
-    with pytest.raises(PromptError, match=message):
+def test_a_template_that_fails_is_one_error(with_template, template):
+    with pytest.raises(PromptError) as caught:
         conversation_prompt(with_template(template), CONVERSATION)
-    assert time.monotonic() - began < 60
+    assert len(str(caught.value).splitlines()) == 1
     tokenizer = with_template("{{ messages[0].role }}")
     assert tokenizer.decode(conversation_prompt(tokenizer, CONVERSATION)) == "system", "goes on"
-
-
-def test_the_process_ends_with_the_program_that_started_it():
-    process = chat_template._process.start()
-    process.stdin.close()
-    assert process.wait(timeout=60) == 0

@@ -8,8 +8,6 @@ import pytest
 from entropix_mlx import SAMPLERS, chat_prompt, score
 from entropix_mlx.api.score import stream_score, windows
 from entropix_mlx.errors import ContextLengthError, NonFiniteLogitsError, PromptError
-from entropix_mlx.models.llama.attention import AttentionQueries
-from entropix_mlx.samplers.metrics.attention import compiled_attention, measure_attention
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin
 from tests.conftest import PROMPT, make_tiny_model, run_answer
@@ -63,36 +61,15 @@ def test_neither_blocks_nor_chunks_change_a_measurement(tiny_model, byte_tokeniz
     whole = score(tiny_model, byte_tokenizer, TEXT, seed=0)
     monkeypatch.setattr("entropix_mlx.api.score.prefill_chunk", lambda: 7)
     monkeypatch.setattr("entropix_mlx.api.score.LOGITS_AT_ONCE", 3 * 258)
-    monkeypatch.setattr("entropix_mlx.samplers.metrics.attention.RUN_SCORES", 150)
+    monkeypatch.setattr("entropix_mlx.api.score.SCORES_AT_ONCE", 150)
     parts = score(tiny_model, byte_tokenizer, TEXT, seed=0)
     assert all(close(one, other) for one, other in zip(whole, parts, strict=True))
 
 
-@pytest.mark.as_gpu
-@pytest.mark.parametrize("first", [(1, 1, 1), (1, 1, 9), (1, 4, 1), (1, 4, 9), (3, 4, 9)])
-def test_compiled_measurements_are_the_same_whatever_came_first(first):
-    compiled_attention.cache_clear()
-    for number, shape in enumerate((first, (2, 4, 30), (1, 4, 31), (3, 1, 5), (1, 2, 1))):
-        scores = mx.random.normal(shape, key=mx.random.key(number))
-        plain, compiled = (
-            measure_attention([scores], *own) for own in ((), (compiled_attention(),))
-        )
-        assert mx.allclose(plain, compiled, atol=1e-5)
-
-
-@pytest.mark.as_gpu
-def test_compiled_measurements_of_tokens_in_a_row_are_the_same():
-    keys = [mx.random.normal(shape, key=mx.random.key(3)) for shape in ((1, 4, 5, 8), (1, 2, 9, 8))]
-    queries = [AttentionQueries(*keys), AttentionQueries(keys[0] * 2, keys[1])]
-    plain, compiled = measure_attention(queries), measure_attention(queries, compiled_attention())
-    assert mx.allclose(plain, compiled, atol=1e-5)
-    alone = measure_attention([one.part(2, 3).scores() for one in queries])
-    assert mx.allclose(plain[2:3], alone, atol=1e-5)
-
-
 def test_log_probabilities_are_the_models(tiny_model, byte_tokenizer):
     steps = score(tiny_model, byte_tokenizer, TEXT)
-    logits = tiny_model(mx.array([[256, *TEXT]])).logits[0, :-1].astype(mx.float32)
+    tokens = mx.array([[256, *TEXT]])
+    logits = tiny_model(tokens, tiny_model.make_cache()).logits[0, :-1]
     logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
     expected = mx.take_along_axis(logprobs, mx.array(TEXT)[:, None], axis=-1)[:, 0]
     assert [step.logprob for step in steps] == pytest.approx(expected.tolist(), abs=CLOSE)
@@ -164,7 +141,7 @@ def test_what_precedes_a_text_must_fit(tiny_model, byte_tokenizer):
 
 def test_damaged_weights_are_reported(byte_tokenizer):
     model = make_tiny_model()
-    model.model.norm.weight = model.model.norm.weight * float("nan")
+    model.inner.model.norm.weight = model.inner.model.norm.weight * float("nan")
     with pytest.raises(NonFiniteLogitsError):
         score(model, byte_tokenizer, "abc")
 

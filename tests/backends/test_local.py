@@ -1,20 +1,16 @@
 """A backend's thread without any front end: jobs in order, each with a cancel token of its own."""
 
 import queue
-from dataclasses import replace
 
 import pytest
 
-from entropix_mlx import Profile, Settings
-from entropix_mlx.api.batch import BatchAnswer
+from entropix_mlx import Settings
 from entropix_mlx.backends import events
 from entropix_mlx.backends.base import BackendThread
 from entropix_mlx.backends.events import CancelToken, UserMessage
 from entropix_mlx.backends.local import LocalBackend
-from entropix_mlx.errors import ModelNotFoundError, NonFiniteLogitsError
+from entropix_mlx.errors import ModelNotFoundError
 from tests.conftest import make_byte_tokenizer, make_tiny_model
-
-SIDES = tuple(Settings(sampler=name, max_tokens=40, seed=3) for name in ("entropix", "greedy"))
 
 
 def load_tiny():
@@ -140,88 +136,3 @@ def test_another_model_can_be_loaded_where_the_first_cannot(started):
     assert heard.until(events.AnswerEnded).error is None
     thread.ask(UserMessage("hi"), CancelToken())
     assert heard.until(events.AnswerEnded).error is None
-
-
-def duel_of(heard):
-    """Return what came of each side of a duel: its steps, whether it ended and its error."""
-    arrived = heard.of(events.DuelStepsArrived)
-    steps = [[s for e in arrived if e.side == side for s in e.steps] for side in (0, 1)]
-    ends = {event.side: event.error for event in arrived if event.ended}
-    return steps, ends, [event.side for event in arrived]
-
-
-def test_both_sides_of_a_duel_grow_together(started, monkeypatch):
-    monkeypatch.setattr(events, "BATCH_SECONDS", 0.0)
-    thread, heard = started()
-    cancel = CancelToken()
-    thread.duel(UserMessage("hi"), SIDES, cancel)
-    assert heard.until(events.AnswerEnded) == events.AnswerEnded(cancel)
-    steps, ends, order = duel_of(heard)
-    assert [len(side) for side in steps] == [40, 40]
-    assert ends == {0: None, 1: None}
-    (began,) = heard.of(events.DuelBegan)
-    assert [(h.sampler, h.seed, h.model) for h in began.headers] == [
-        ("entropix", 3, "tiny"),
-        ("greedy", 3, "tiny"),
-    ]
-    assert began.headers[0].messages == [{"role": "user", "content": "hi"}]
-    assert began.headers[0].prompt_tokens > 2
-    assert order.index(1) < 3, "neither side waits for the other"
-    assert {step.strategy for step in steps[1]} == {"argmax"}
-
-
-def test_a_side_that_fails_leaves_the_other_alone(started):
-    thread, heard = started()
-    bad = Profile.load().replace({"think": {"text": [10**6]}})
-    thread.duel(UserMessage("hi"), (SIDES[1], replace(SIDES[0], profile=bad)), CancelToken())
-    assert heard.until(events.AnswerEnded).error is None
-    steps, ends, _ = duel_of(heard)
-    assert [len(side) for side in steps] == [40, 0]
-    assert ends[0] is None
-    assert ends[1]
-
-
-class HalfBatch:
-    """A batch of two answers, of which the first fails after two steps."""
-
-    def __init__(self, steps):
-        self.answers = [BatchAnswer(0), BatchAnswer(1)]
-        self._steps = steps
-
-    def __iter__(self):
-        for index, step in enumerate(self._steps):
-            if index < 2:
-                yield 0, step
-            else:
-                self.answers[0].error = NonFiniteLogitsError("the logits are NaN")
-            yield 1, step
-
-    def close(self):
-        pass
-
-
-def test_a_side_that_fails_in_its_middle_keeps_its_steps(started, monkeypatch):
-    thread, heard = started()
-    thread.ask(UserMessage("hi"), CancelToken())
-    heard.until(events.AnswerEnded)
-    steps = heard.of(events.ConversationChanged)[-1].conversation.last.answer.steps
-    monkeypatch.setattr(
-        "entropix_mlx.api.batch.batch_generate", lambda *_, **options: HalfBatch(steps)
-    )
-    thread.duel(UserMessage("hi"), SIDES, CancelToken())
-    assert heard.until(events.AnswerEnded).error is None
-    found, ends, _ = duel_of(heard)
-    assert found == [steps[:2], steps]
-    assert ends == {0: "the logits are NaN", 1: None}
-
-
-def test_a_cancel_ends_both_sides_of_a_duel(started):
-    thread, heard = started()
-    cancel = CancelToken()
-    thread.duel(UserMessage("hi"), tuple(replace(s, max_tokens=3000) for s in SIDES), cancel)
-    heard.until(events.DuelStepsArrived)
-    cancel.set()
-    heard.until(events.AnswerEnded, cancel=cancel)
-    steps, ends, _ = duel_of(heard)
-    assert all(len(side) < 3000 for side in steps)
-    assert not ends

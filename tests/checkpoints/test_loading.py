@@ -1,121 +1,155 @@
-"""Loading a folder: what is wrong with it is named, and nothing else escapes."""
+"""Loading: equal to mlx-lm's own, and what users of mlx-lm bring along."""
+
+import json
+import logging
 
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_lm
 import numpy as np
 import pytest
 
 from entropix_mlx import load
-from entropix_mlx.checkpoints.locate import download, format_of
-from entropix_mlx.errors import (
-    ModelNotFoundError,
-    WeightsError,
-)
-from entropix_mlx.models.llama import weight_layout
+from entropix_mlx.api.prompts import conversation_text
+from entropix_mlx.checkpoints.convert import convert
+from entropix_mlx.checkpoints.load import Extras
+from entropix_mlx.errors import TokenizerError, UnsupportedModelError, WeightsError
+from entropix_mlx.models import llama
+from tests import architectures
 from tests.conftest import make_tiny_model
-from tests.folders import LLAMA3, edit_json
+from tests.folders import edit_json, write_folder
+
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
+TOKENS = mx.array([list(b"The quick brown fox jumps")])
 
 
-def test_a_folder_round_trips(tiny_folder, tiny_model, byte_tokenizer):
-    model, tokenizer = load(tiny_folder)
-    tokens = mx.array([[1, 2, 3]])
-    np.testing.assert_allclose(model(tokens).logits, tiny_model(tokens).logits, atol=1e-4)
-    assert tokenizer.encode("é!") == byte_tokenizer.encode("é!")
+def logits_of(model):
+    return model(TOKENS, model.make_cache()).logits
+
+
+def mlx_lms(path):
+    return mlx_lm.utils.load_model(path)[0](TOKENS)
+
+
+@pytest.fixture
+def folder(tmp_path, byte_tokenizer):
+    """Return a function that writes a tiny model of an architecture."""
+
+    def write(kind, **changes):
+        target = tmp_path / kind
+        model, config = architectures.make(kind)
+        stated = {name: value for name, value in (config | changes).items() if value is not ...}
+        architectures.save(model, stated, target)
+        byte_tokenizer.save_pretrained(target)
+        return target
+
+    return write
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", architectures.ARCHITECTURES)
+def test_every_architecture_computes_what_mlx_lms_own_load_does(folder, kind):
+    path = folder(kind)
+    model, tokenizer = load(path)
+    np.testing.assert_allclose(logits_of(model), mlx_lms(path), rtol=1e-4, atol=1e-4)
+    assert isinstance(model.inner, llama.Model) == (kind in llama.ARGUMENTS)
     assert tokenizer.eos_token_ids == {257}
 
 
-def test_an_untied_head_is_recognised_without_being_told(tmp_path, byte_tokenizer):
-    from entropix_mlx.conversion.convert import save
-
-    model = make_tiny_model(tie_word_embeddings=False)
-    save(model, byte_tokenizer, tmp_path)
-    edit_json(tmp_path / "config.json", tie_word_embeddings=...)
-    loaded, _ = load(tmp_path)
-    assert not loaded.config.tie_word_embeddings
-    tokens = mx.array([[1, 2, 3]])
-    np.testing.assert_allclose(loaded(tokens).logits, model(tokens).logits, atol=1e-4)
-
-
-def test_rope_parameters_of_newer_configurations(tiny_folder):
-    scaling = LLAMA3 | {"rope_theta": 500000.0}
-    edit_json(
-        tiny_folder / "config.json", rope_theta=..., rope_scaling=..., rope_parameters=scaling
-    )
-    model, _ = load(tiny_folder)
-    assert model.config.rope_theta == 500000.0
-    assert model.config.rope_scaling["factor"] == 8.0
-
-
-def test_no_such_model(tmp_path):
-    with pytest.raises(ModelNotFoundError, match="give a folder"):
-        load(tmp_path / "absent" / "deep" / "er")
-    (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(ModelNotFoundError, match="neither a folder nor"):
-        load(tmp_path / "notes.txt")
-    with pytest.raises(ModelNotFoundError, match="some/model"):
-        load("some/model")
-    with pytest.raises(ModelNotFoundError, match="no model '~nobody-at-all/m'"):
-        load("~nobody-at-all/m")
-
-
-def test_a_model_without_a_name_is_not_the_current_folder(tiny_folder, monkeypatch):
-    monkeypatch.chdir(tiny_folder)
-    with pytest.raises(ModelNotFoundError, match="has no name"):
-        load("")
-    load(".")
-
-
-def test_a_model_that_may_not_be_read_is_a_message(tiny_folder, monkeypatch):
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("entropix_mlx.checkpoints.locate.Path.is_dir", refuse)
-        with pytest.raises(ModelNotFoundError, match="tiny cannot be read: Permission denied"):
-            load(tiny_folder)
-    monkeypatch.setattr("entropix_mlx.checkpoints.locate.Path.lstat", refuse)
-    with pytest.raises(WeightsError, match=r"tiny: cannot be read: .*Permission denied"):
-        load(tiny_folder)
-
-
-@pytest.mark.parametrize("bits", [3, 4, 5, 6, 8])
-def test_unpacked_weights_are_counted_as_they_are(bits):
-    model = make_tiny_model(hidden_size=64, intermediate_size=64, head_dim=16)
-    dense = weight_layout.dense_bytes(model)
-    nn.quantize(model, group_size=32, bits=bits)
-    assert weight_layout.dense_bytes(model) == dense
-
-
 @pytest.mark.parametrize(
-    ("names", "opener"),
+    "changes",
     [
-        (["config.json"], "open_huggingface"),
-        (["params.json"], "open_meta_llama"),
-        (["config.json", "params.json"], "open_huggingface"),
-        (["model.safetensors"], None),
-        ([], None),
+        {},
+        {"tie_word_embeddings": False},
+        {"attention_bias": True, "mlp_bias": True},
+        {"head_dim": 20, "num_key_value_heads": 1},
+        {"model_type": "mistral"},
     ],
+    ids=str,
 )
-def test_a_format_is_recognised_by_names_alone(tmp_path, names, opener):
-    for name in names:
-        (tmp_path / name).touch()
-    found = format_of(tmp_path)
-    assert (found and found.open.__name__) == opener
-    assert format_of(tmp_path / "model.gguf").open.__name__ == "open_gguf_model"
-    assert format_of(tmp_path / "model.bin") is None
-    (tmp_path / "folder.gguf").mkdir()
-    assert format_of(tmp_path / "folder.gguf") is None
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_folder_round_trips(tmp_path, byte_tokenizer, changes, shards):
+    model = make_tiny_model(**changes)
+    write_folder(tmp_path, model, byte_tokenizer, shards=shards)
+    for tapped in (False, True):
+        loaded, tokenizer = load(tmp_path, tapped=tapped)
+        np.testing.assert_allclose(logits_of(loaded), logits_of(model), rtol=1e-4, atol=1e-4)
+        assert isinstance(loaded.inner, llama.Model) is not tapped
+    assert tokenizer.encode("é!") == byte_tokenizer.encode("é!")
 
 
-def test_weights_are_downloaded_last(tiny_folder, monkeypatch):
-    asked = []
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text", "mixtral"])
+@pytest.mark.parametrize("bits", [3, 4, 8])
+def test_quantized_weights(folder, tmp_path, kind, bits):
+    path = convert(folder(kind), tmp_path / "packed", bits=bits, group_size=32)
+    for dequantize in (True, False):
+        model, _ = load(path, dequantize=dequantize)
+        packed = any(isinstance(part, nn.QuantizedLinear) for part in model.inner.modules())
+        assert packed is not dequantize
+        np.testing.assert_allclose(logits_of(model), mlx_lms(path), rtol=1e-2, atol=1e-2)
 
-    def fetch(_, allow_patterns):
-        asked.append(allow_patterns)
-        return str(tiny_folder)
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    assert download("owner/name") == tiny_folder
-    assert "config.json" in asked[0]
-    weights = [any(name.endswith(".safetensors") for name in patterns) for patterns in asked]
-    assert weights == [False, False, True]
+def test_weights_of_other_names_and_half_precision(tiny_folder, tiny_model):
+    weights = dict(mx.load(str(tiny_folder / "model.safetensors")))
+    half = {name: array.astype(mx.float16) for name, array in weights.items()}
+    (tiny_folder / "model.safetensors").unlink()
+    mx.save_safetensors(str(tiny_folder / "weights.safetensors"), half)
+    model, _ = load(tiny_folder)
+    np.testing.assert_allclose(logits_of(model), logits_of(tiny_model), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
+@pytest.mark.parametrize(("ids", "expected"), [(65, {65, 257}), ([65, 66], {65, 66, 257})])
+def test_end_of_text_ids(tiny_folder, name, ids, expected):
+    edit_json(tiny_folder / name, eos_token_id=ids)
+    assert load(tiny_folder)[1].eos_token_ids == expected
+
+
+def test_added_tokens_beyond_the_vocabulary_are_padding(tiny_folder):
+    file = tiny_folder / "tokenizer.json"
+    described = json.loads(file.read_text())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    described["added_tokens"].append({"id": 258, "content": "<pad>", "special": True} | flags)
+    file.write_text(json.dumps(described))
+    assert load(tiny_folder)[1].encode("a<pad>")[-1] == 258
+
+
+def test_endings_and_template_variables(folder):
+    path = folder("gemma3_text")
+    template = "{% if quick %}quick {% endif %}{{ messages[0]['content'] }}"
+    (path / "chat_template.jinja").write_text(template)
+    extras = Extras(extra_eos_tokens=("65",), chat_template_config={"quick": True})
+    _, tokenizer = load(path, extras=extras)
+    assert 65 in tokenizer.eos_token_ids
+    messages = [{"role": "user", "content": "Hi"}]
+    assert conversation_text(tokenizer, messages) == "quick Hi"
+    with pytest.raises(TokenizerError):
+        load(path, extras=Extras(extra_eos_tokens=("<no such>",)))
+
+
+def test_a_quantized_cache(folder, tmp_path, byte_tokenizer):
+    model, config = architectures.make("qwen3_moe", head_dim=32)
+    architectures.save(model, config, tmp_path)
+    byte_tokenizer.save_pretrained(tmp_path)
+    model, _ = load(tmp_path, extras=Extras(kv_bits=8, kv_group_size=32))
+    assert not model.can_batch
+    for kind in ("gpt2", "gemma3_text"):  # heads of 8 numbers; sliding windows
+        with pytest.raises(UnsupportedModelError, match=f"KV cache of this {kind}"):
+            load(folder(kind), extras=Extras(kv_bits=8, kv_group_size=32))
+
+
+def test_a_vision_model_says_that_only_its_language_part_runs(folder, caplog):
+    path = folder("gemma3", vision_config={"hidden_size": 8})
+    with caplog.at_level(logging.INFO, logger="entropix_mlx"):
+        load(path)
+    assert "vision" in caplog.text
+
+
+@pytest.mark.parametrize("bad", [mx.nan, mx.inf])
+def test_nan_and_infinity(tmp_path, byte_tokenizer, bad):
+    model = make_tiny_model()
+    norm = model.inner.model.norm
+    norm.weight = mx.where(mx.arange(32) == 7, bad, norm.weight)
+    with pytest.raises(WeightsError, match=str(tmp_path)):
+        load(write_folder(tmp_path, model, byte_tokenizer))

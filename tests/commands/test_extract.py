@@ -1,4 +1,4 @@
-"""`entropix extract` and `entropix calibrate --fields`, as a user types them."""
+"""`entropix extract`, as a user types it."""
 
 import csv
 import json
@@ -6,8 +6,6 @@ from io import StringIO
 
 import jsonschema
 import pytest
-
-from entropix_mlx.extraction.rows import read_thresholds
 
 SCHEMA = {
     "type": "object",
@@ -70,28 +68,3 @@ def test_rows_are_printed_where_no_file_is_named(extract, letters):
     assert code == 0
     names = [json.loads(line)["document"] for line in out.splitlines()]
     assert sorted(names) == sorted(map(str, letters[:2]))
-
-
-def test_thresholds_of_labelled_rows_mark_what_is_unsure(
-    entropix, extract, letters, tiny_folder, tmp_path
-):
-    labelled = tmp_path / "labelled.jsonl"
-    labelled.write_text("".join(f"{json.dumps(EXAMPLE | {'text': str(n)})}\n" for n in range(6)))
-    thresholds = tmp_path / "thresholds.toml"
-    code, _, err = entropix(
-        "calibrate", "--fields", labelled, "--schema", tmp_path / "schema.json", "--risk", 0.01,
-        "--model", tiny_folder, "-o", thresholds,
-    )  # fmt: skip
-    assert code == 0
-    assert "198 labelled rows" in err  # 99 right ones in each half
-    assert set(read_thresholds(thresholds)) == set(SCHEMA["required"])
-    _, out, _ = extract(letters[0], "--thresholds", thresholds)
-    assert json.loads(out)["unsure"] == SCHEMA["required"]
-
-
-@pytest.mark.parametrize("missing", ["--schema", "-o"])
-def test_fields_need_a_schema_and_a_place(entropix, tmp_path, missing):
-    given = {"--schema": tmp_path / "schema.json", "-o": tmp_path / "t.toml"}
-    del given[missing]
-    named = [word for pair in given.items() for word in pair]
-    assert entropix("calibrate", "--fields", tmp_path / "labelled.jsonl", *named)[0] == 2

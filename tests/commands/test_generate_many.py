@@ -56,7 +56,7 @@ def test_several_answers_to_one_prompt(generate):
     assert {sample: r["seed"] for sample, r in found.items()} == {0: 5, 1: 6, 2: 7}
     _, alone, _ = generate("-p", "hello", "-m", 6, "--seed", 6, "--json")
     assert found[1]["text"] == json.loads(alone)["text"]
-    _, out, err = generate(*asked, "--verbose", "false")
+    _, out, err = generate(*asked, "--quiet")
     assert f"── answer 2, seed 6 ──\n{found[1]['text']}\n" in out
     assert err == ""
 

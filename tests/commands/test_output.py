@@ -58,7 +58,7 @@ GENERATE = "generate --model MODEL -p x -m 3 --seed 1"
         ("--help", ">/dev/full", 2, "cannot write to stdout: the disk is full"),
         ("profile show reference", ">&-", 2, "cannot write to stdout: it is closed"),
         ("report TRACE", ">/dev/full", 2, "cannot write to stdout"),
-        (f"{GENERATE} --jsonl --verbose no", ">/dev/full", 2, "cannot write to stdout"),
+        (f"{GENERATE} --jsonl --quiet", ">/dev/full", 2, "cannot write to stdout"),
         ("generate --nonsense", "2>/dev/full", 2, ""),
         ("profile diff reference reference", "2>/dev/full", 0, ""),
         (GENERATE, "<&- 2>&-", 0, ""),

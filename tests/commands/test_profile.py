@@ -1,4 +1,4 @@
-"""`entropix profile`, and `--set`: profiles from the command line."""
+"""`entropix calibrate --show`, and `--set`: profiles from the command line."""
 
 import json
 import tomllib
@@ -7,6 +7,7 @@ import pytest
 
 from entropix_mlx import Profile
 from entropix_mlx.profiles.profile import differences, read_source
+from entropix_mlx.profiles.sections import MOST_FORKS
 
 SAMPLERS = Profile.load().samplers
 """The options of all samplers, as the profile `reference` has them."""
@@ -20,29 +21,28 @@ def mine(tmp_path):
 
 
 def test_show_prints_the_file_itself(entropix, mine):
-    code, out, err = entropix("profile", "show", mine)
+    code, out, err = entropix("calibrate", "--show", mine)
     assert (code, err) == (0, "")
     assert out.startswith(mine.read_text())
     assert tomllib.loads(out) == tomllib.loads(mine.read_text()), "all else is comments"
-    _, out, _ = entropix("profile", "show", "reference")
+    _, out, _ = entropix("calibrate", "--show", "reference")
     assert out.startswith(read_source("reference")[1])
     assert "# argmax: H below, and" in out
 
 
 def test_diff_lists_what_differs(entropix, mine):
     out = 'thresholds.low_entropy: 0.1 → 0.3\nthink.text: " Wait," → " Hm,"\n'
-    assert entropix("profile", "diff", "reference", mine) == (0, out, "")
-    assert entropix("profile", "diff", mine, mine)[:2] == (0, "")
+    assert entropix("calibrate", "--show", "reference", "--show", mine) == (0, out, "")
+    assert entropix("calibrate", "--show", mine, "--show", mine)[:2] == (0, "")
     assert differences(Profile.load(), Profile.load(mine))["think.text"] == (" Wait,", " Hm,")
 
 
-def test_check_says_ok_or_names_the_field(entropix, mine):
-    assert entropix("profile", "check", mine) == (0, f"{mine}: ok\n", "")
+def test_a_mistake_of_a_profile_is_named(entropix, mine):
     mine.write_text("[thresholds]\nlow_entrpy = 0.3\n")
-    code, out, err = entropix("profile", "check", mine)
+    code, out, err = entropix("calibrate", "--show", mine)
     assert (code, out) == (2, "")
     assert f"{mine}: unknown field thresholds.low_entrpy; did you mean" in err
-    assert entropix("profile", "show", "absent")[:2] == (2, "")
+    assert entropix("calibrate", "--show", "absent")[:2] == (2, "")
 
 
 @pytest.fixture
@@ -61,20 +61,19 @@ def profile_of(entropix, tiny_folder, tmp_path):
 def test_set_changes_fields_of_the_profile(profile_of, mine):
     profile = profile_of(
         "--profile", mine, "--no-think",
-        "--set", "thresholds.low_entropy=0.2", "--set", "branch.width_follows_entropy = true",
-        "--set", "baselines.n_sigma=2", "--set", "samplers.adaptive_temperature.min_entropy=1",
-        "--set", "samplers.adaptive_temperature.polynomial=[3.5]",
+        "--set", "thresholds.low_entropy=0.2", "--set", "branch.width = 4",
+        "--set", "samplers.top_n_sigma.n_sigma=2", "--set", "samplers.xtc.threshold=0.2",
         "--set", 'think.text=[" Hm,", 7]', "--set", "thresholds.branch_min_varentropy=inf",
     )  # fmt: skip
     assert profile["thresholds"]["low_entropy"] == 0.2
     assert profile["thresholds"]["branch_min_varentropy"] == "inf"
-    assert profile["branch"]["width_follows_entropy"] is True
+    assert profile["branch"]["width"] == 4
     assert profile["think"]["text"] == [" Hm,", 7]
     assert profile["think"]["max_insertions"] == 0
     assert profile["name"] == "mine"
     assert profile["samplers"] == SAMPLERS | {
         "top_n_sigma": {"n_sigma": 2},
-        "adaptive_temperature": {"min_entropy": 1, "polynomial": [3.5]},
+        "xtc": {"threshold": 0.2, "probability": 0.5},
     }
 
 
@@ -84,12 +83,8 @@ def test_interventions_have_options_of_their_own(profile_of, mine):
     assert profile_of(*own)["think"]["max_insertions"] == 0
     assert profile_of(*own, "--think")["think"] == profile_of()["think"]
     assert profile_of(*own, "--think", "--no-think")["think"]["max_insertions"] == 0
-    for forking in (["--branch"], ["--branch-width", 2], ["--branch-depth", 9]):
-        forked = profile_of(*own, *forking)
-        assert (forked["branch"]["max_branches"], forked["cntp"]["max_branches"]) == (8, 1000)
-    profile = profile_of(*own, "--branch", "--no-branch", "--branch-width", 3, "--branch-depth", 2)
-    for section in (profile["branch"], profile["cntp"]):
-        assert (section["max_branches"], section["width"], section["depth"]) == (0, 3, 2)
+    assert profile_of(*own, "--branch")["branch"]["max_branches"] == MOST_FORKS
+    assert profile_of(*own, "--branch", "--no-branch")["branch"]["max_branches"] == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from entropix_mlx.errors import TraceError
 from entropix_mlx.step import Origin
-from entropix_mlx.traces.report import render
+from entropix_mlx.traces.page import recorded
 from entropix_mlx.traces.trace import read_trace
 
 TEXT = "The quick brown fox, naïve 💥.\n"
@@ -32,7 +32,7 @@ def test_the_text_is_printed_and_then_its_totals(run, text):
     assert (code, out) == (0, TEXT)
     assert f"reading {len(TEXT.encode())} tokens" in err
     assert "perplexity" in err
-    _, out, _ = run(text, "--color", "always", "--verbose", "false")
+    _, out, _ = run(text, "--color", "always", "--quiet")
     assert "\x1b[38;2;" in out
 
 
@@ -56,7 +56,7 @@ def test_a_trace_can_be_shown(run, text, tmp_path):
     assert trace.header.profile.thresholds.low_entropy == 2
     assert "".join(step.text for step in trace.steps) == TEXT
     assert {step.origin for step in trace.steps} == {Origin.READ}
-    assert f"{len(trace.steps)} read" in render([trace])
+    assert recorded(trace)["totals"]["finish_reason"] == "read"
 
 
 def test_a_text_can_be_an_answer(run, text, tmp_path):
@@ -72,12 +72,11 @@ def test_stdin_is_read(run, monkeypatch):
     assert run("-")[1] == "abc\n"
 
 
-def test_a_text_that_is_too_long_is_refused_or_split(run, tmp_path):
+def test_a_text_that_is_too_long_is_read_in_pieces(run, tmp_path):
     file = tmp_path / "long.txt"
     file.write_text("a" * 300)
-    code, _, err = run(file)
-    assert (code, "--split" in err) == (2, True)
-    assert run(file, "--split")[:2] == (0, "a" * 300 + "\n")
+    assert run(file)[:2] == (0, "a" * 300 + "\n")
+    assert run(file, "--attention-map", "-o", tmp_path / "trace.jsonl")[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_what_the_tokens_looked_at_is_recorded_and_shown(run, text, tmp_path):
     assert list(trace.attention) == [step.index for step in trace.steps]
     for each in trace.attention.values():
         assert 0 < each.prompt + sum(share for _, share in each.tokens) <= 1.001
-    assert '"attended":{"prompt":' in render([trace])
+    assert len(recorded(trace)["attention"]) == len(trace.attention)
     lines = file.read_text().splitlines(keepends=True)
     at = next(n for n, line in enumerate(lines) if '"attention"' in line)
     for tokens in ([[0, 2]], [[10**9, 0.1]], [["a", 0.1]], [[0]], "x", [[0.5, 0.1]]):
@@ -135,6 +134,5 @@ def test_what_the_tokens_looked_at_is_recorded_and_shown(run, text, tmp_path):
             read_trace(file)
 
 
-@pytest.mark.parametrize("other", [(), ("--split", "--output", "trace.jsonl")])
-def test_an_attention_map_needs_a_trace_and_one_piece(run, text, other):
-    assert run(text, "--attention-map", *other)[0] == 2
+def test_an_attention_map_needs_a_trace(run, text):
+    assert run(text, "--attention-map")[0] == 2

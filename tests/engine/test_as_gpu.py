@@ -14,10 +14,9 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from entropix_mlx import Profile, generate, load, score, stream_generate
-from entropix_mlx.lab.bench.batches import FORKED
+from entropix_mlx import generate, load, score, stream_generate
 from entropix_mlx.models import device
-from entropix_mlx.models.llama.weight_layout import precision
+from tests.answer.test_forks import always_branch
 from tests.conftest import PROMPT, make_tiny_model
 
 pytestmark = pytest.mark.as_gpu
@@ -82,7 +81,7 @@ def test_a_text_is_measured_as_on_the_cpu(kind, byte_tokenizer, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_forks_follow_branches(kind, endless):
-    profile = Profile.load().replace({"branch": FORKED | {"width": 3, "depth": 4}})
+    profile = always_branch(width=3, depth=4)
     options = {"max_tokens": 12, "profile": profile}
     steps = list(stream_generate(model_of(kind), endless, PROMPT, seed=2, **options))
     assert any(step.fork for step in steps)
@@ -106,6 +105,6 @@ def test_a_prompt_is_computed_in_long_chunks_between_which_it_can_be_cancelled(b
 @pytest.mark.slow
 def test_the_demo_model_stays_packed_and_answers(demo_file):
     model, tokenizer = load(demo_file)
-    assert precision(model).bits == 4
+    assert "4 bits" in model.precision
     begun = "The capital of France is"
     assert "Paris" in generate(model, tokenizer, begun, sampler="greedy", max_tokens=2)

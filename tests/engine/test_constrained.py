@@ -92,8 +92,8 @@ def test_greedy_tokens_are_those_of_a_plain_loop_that_applies_the_mask(
 
 SAMPLERS = [
     ("greedy", {}),
-    ("dslider", {}),
-    ("mirostat", {}),
+    ("xtc", {}),
+    ("temperature", {"repetition_penalty": 1.2}),
     ("top_n_sigma", {"temperature": 5.0}),
 ]
 SAMPLERS += [("entropix", {}), ("entropix", {"temperature": 5.0}), ("min_p", {"temperature": 9.0})]
@@ -172,19 +172,6 @@ def test_answers_with_and_without_constraints_share_passes(model, spelling):
     together = batch_generate(model, spelling, [PROMPT] * len(asked), settings).finish()
     for answer, own in zip(together, settings, strict=True):
         assert tokens(answer.steps) == tokens(stream_generate(model, spelling, PROMPT, own))
-
-
-def test_the_skeleton_of_a_list_is_proposed_as_it_stood_before(run):
-    item = {"type": "object", "properties": {"open": {"type": "boolean"}}, "required": ["open"]}
-    listed = {"type": "array", "items": item | {"additionalProperties": False}, "minItems": 8}
-    bias = dict.fromkeys(range(9, 33), -30.0)  # so that the white space is always the same
-    steps = run({"json_schema": listed}, max_tokens=150, speculation="off", logit_bias=bias)
-    assert sum(step.accepted for step in steps) > 0.6 * len(steps)
-
-
-def test_forced_tokens_cost_no_passes(run):
-    steps = run({"regex": "large perhaps(true|false) small large name"})
-    assert sum(step.accepted for step in steps) > 0.5 * len(steps)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from entropix_mlx.errors import PromptError
 from entropix_mlx.extraction.documents import read_documents
-from tests.notes.test_notes import pdf
+from tests.unit.test_notes import pdf
 
 
 def test_text_markdown_html_and_pdf_are_read_as_text(tmp_path):

@@ -34,7 +34,7 @@ ARGUMENTS = [
     "base.top_k=99999999999999999999", "think.text=[]", "branch.width=0", "think.text='  '",
     "think.text=-1", "think.text=10000000", "base.temperature=0", "targets.think=2",
     "a=" + "[" * 3000, "base={}", "name=1", "reference", "greedy", "temperature", "top_p",
-    "min_p", "top_n_sigma", "p_less", "adaptive_temperature", "cntp", "entropix", "last", "all",
+    "min_p", "top_n_sigma", "p_less", "xtc", "entropix", "last", "all",
 ]  # fmt: skip
 """What may be given to any option."""
 

@@ -3,7 +3,7 @@
 Importing everything takes seconds, so it is done once. A fork made after MLX's first evaluation
 would hang: this process never evaluates anything.
 
-It reads JSON lines such as ``{"arguments": ["report", "x.jsonl"], "input": "", "folder": "/tmp"}``
+It reads JSON lines such as ``{"arguments": ["read", "x.txt"], "input": "", "folder": "/tmp"}``
 and writes one for each: `code` (negative for a signal), `out`, `err`, `seconds` and `bytes`.
 """
 

@@ -55,7 +55,7 @@ def test_ctrl_c_ends_with_what_there_is():
 
 
 def test_a_broken_pipe_is_quiet():
-    with start(*BARE, "Once upon a time", "-m", "-1", "--verbose", "false") as process:
+    with start(*BARE, "Once upon a time", "-m", "-1", "--quiet") as process:
         process.stdout.read(1)
         process.stdout.close()
         assert process.stderr.read() == ""

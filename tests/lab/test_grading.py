@@ -2,9 +2,8 @@
 
 import pytest
 
-from entropix_mlx import limits
 from entropix_mlx.errors import PromptError
-from entropix_mlx.lab.evaluation import grading
+from entropix_mlx.lab import grading
 
 
 @pytest.mark.parametrize(
@@ -36,33 +35,17 @@ from entropix_mlx.lab.evaluation import grading
         ("choice", "(b) Paris", "B", True),
         ("choice", "Because", "B", False),
         ("choice", "A or B", "B", False),
-        ("regex", "about 12 km", r"\b12\b", True),
-        ("regex", "112 km", r"\b12\b", False),
-        ("final", "3 times 4 is 12 #### 12", "12", True),
-        ("final", "3 times 4 is 12", "12", False),
-        ("final", "#### 13 #### 12", "12", False),
-        ("final", "12", "4 · 3 = 12 #### 12", False),
-        ("final", "#### 12", "4 · 3 = 13 #### 12", True),
+        ("contains", "about 12 km", "12", True),
+        ("contains", "112 km", "12", False),
+        ("last", "3 and 4 are 7", "7", True),
     ],
 )
 def test_rules(rule, text, answer, right):
     assert grading.is_right(rule, text, [answer]) is right
 
 
-def test_an_expression_that_would_search_for_ever_is_reported(monkeypatch):
-    monkeypatch.setattr(limits, "PATTERN_SECONDS", 0.05)
-    with pytest.raises(PromptError, match="regular expression"):
-        grading.is_right("regex", "a" * 60 + "!", ["(a|aa)+$"])
-
-
 def test_any_of_several_answers_is_right():
     assert grading.is_right("exact", "Kiev", ["Kyiv", "Kiev"])
-
-
-def test_two_texts_that_say_the_same():
-    assert grading.extracted("number", "7 + 5 = 12") == grading.extracted("number", "12.0")
-    assert grading.extracted("exact", "The Paris.") == grading.extracted("exact", "paris")
-    assert grading.extracted("number", "none") == ""
 
 
 @pytest.mark.parametrize(
@@ -71,14 +54,8 @@ def test_two_texts_that_say_the_same():
         ("fuzzy", "x", "fuzzy"),
         ([], "x", "grading rule"),
         ("number", "twelve", "twelve"),
-        ("number", "9" * 400, "no number"),
-        ("contains", "x" * 200_000, "200,000"),
+        ("number", "9" * 400, "number"),
         ("choice", "12", "choice"),
-        ("regex", "(", "regular"),
-        ("regex", "a{99999999999}", "repeat"),
-        ("regex", "(?:(?:a{9999}){9,}){9999}", "repeat"),
-        ("regex", "(" * 500 + ")" * 500, "regular"),
-        ("regex", "a" * 1001, "1,001"),
     ],
 )
 def test_mistakes_of_a_rule(rule, answer, says):

@@ -1,135 +1,188 @@
-"""The model, against mlx-lm's Llama on the same weights, and its scores against NumPy."""
+"""Our port of the Llama family against mlx-lm's classes and a whole Llama in float64."""
 
-from dataclasses import asdict
+from __future__ import annotations
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from mlx.utils import tree_map
-from mlx_lm.models import llama as reference
+from mlx.utils import tree_flatten
 
-from entropix_mlx.models.llama.weight_layout import arranged
-from tests.conftest import make_tiny_model
-from tests.folders import LLAMA3
+from entropix_mlx.models import caches, llama
+from entropix_mlx.models.base import LanguageModel
+from tests.architectures import make
 
-CONFIGS = st.fixed_dictionaries(
-    {
-        "num_key_value_heads": st.sampled_from([1, 2, 4]),
-        "head_dim": st.sampled_from([2, 6, 8, 20]),
-        "num_hidden_layers": st.integers(1, 4),
-        "attention_bias": st.booleans(),
-        "mlp_bias": st.booleans(),
-        "tie_word_embeddings": st.booleans(),
-        "rope_scaling": st.sampled_from([None, LLAMA3, {"rope_type": "linear", "factor": 2.0}]),
-        "rope_theta": st.sampled_from([10000.0, 500000.0]),
-        "rope_traditional": st.booleans(),
-    }
+KINDS = ("llama", "mistral", "qwen2", "qwen3")
+SCALINGS = {
+    "plain": None,
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "longrope": {
+        "rope_type": "longrope",
+        "long_factor": [1.5] * 4,
+        "short_factor": [1.0] * 4,
+        "original_max_position_embeddings": 64,
+    },
+}
+CHANGES = (
+    {},
+    {"num_key_value_heads": 4},
+    {"num_key_value_heads": 1},
+    {"tie_word_embeddings": True},
+    {"attention_bias": True, "mlp_bias": True},
+    {"head_dim": 16},
+    {"rope_traditional": True},
 )
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 
 
-def mlx_lm_twin(model, **packing):
-    """Return mlx-lm's Llama with a model's weights, which may be packed."""
-    arguments = reference.ModelArgs.from_dict({"model_type": "llama"} | asdict(model.config))
-    twin = reference.Model(arguments)
-    if packing:
-        nn.quantize(twin, **packing)
-    twin.update(model.parameters())
-    return twin
+def both(kind: str, bits: int | None = None, **changes) -> tuple[LanguageModel, LanguageModel]:
+    """Return a model of mlx-lm's class, and the port with its weights."""
+    theirs, config = make(kind, **changes)
+    if bits is not None:
+        nn.quantize(theirs, 32, bits)
+    model_class, arguments = llama.classes(config)
+    ours = model_class(arguments.from_dict(config))
+    if bits is not None:
+        nn.quantize(ours, 32, bits)
+    ours.load_weights(list(tree_flatten(theirs.parameters())))
+    return LanguageModel(theirs, config), LanguageModel(ours, config)
 
 
-def tokens_of(count, vocab=258, seed=0):
-    return mx.array(np.random.default_rng(seed).integers(0, vocab, size=(1, count)))
+def check(theirs: LanguageModel, ours: LanguageModel) -> None:
+    """Compare a prompt and then a token of each of two rows."""
+    rows: tuple[list, list] = [], []
+    for prompt in (TOKENS, TOKENS[:4]):
+        passes = []
+        for model, mine in zip((theirs, ours), rows, strict=True):
+            mine.append(model.make_cache())
+            passes.append(model(mx.array([prompt]), mine[-1], "all", queries=3))
+        equal(*passes)
+    batches = [caches.merge(mine) for mine in rows]
+    equal(*(m(mx.array([[7], [8]]), b) for m, b in zip((theirs, ours), batches, strict=True)))
 
 
-@given(changes=CONFIGS, length=st.integers(1, 40), seed=st.integers(0, 1000))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_logits_equal_mlx_lms(changes, length, seed):
-    model = make_tiny_model(seed, **changes)
-    tokens = tokens_of(length, seed=seed)
-    expected = mlx_lm_twin(model)(tokens)
-    difference = mx.abs(model(tokens).logits - expected).max().item()
-    assert difference <= 1e-3 * max(1.0, mx.abs(expected).max().item() / 100)
+def equal(theirs, ours) -> None:
+    np.testing.assert_allclose(ours.logits, theirs.logits, atol=2e-4)
+    for expected, found in zip(theirs.scores, ours.scores, strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("layers", ["last", "all"])
-def test_one_by_one_equals_all_at_once(tiny_model, layers):
-    tokens = tokens_of(24)
-    at_once = tiny_model(tokens, attention_layers=layers)
-    cache = tiny_model.make_cache()
-    tiny_model(tokens[:, :11], cache)
-    for i in range(11, 24):
-        forward = tiny_model(tokens[:, i : i + 1], cache, layers)
-    np.testing.assert_allclose(forward.logits[:, -1], at_once.logits[:, -1], rtol=1e-4, atol=1e-3)
-    for one, other in zip(forward.scores, at_once.scores, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_logits_and_scores_equal_mlx_lms(kind, changes):
+    if kind == "qwen2" and "head_dim" not in changes:
+        changes = changes | {"head_dim": 8}
+    check(*both(kind, **changes))
 
 
-def test_scores_are_the_last_querys_scaled_dot_products():
-    model = make_tiny_model(num_hidden_layers=1)
-    tokens = tokens_of(9)
-    (scores,) = model(tokens).scores
-    attention = model.model.layers[0].self_attn
-    x = model.model.layers[0].input_layernorm(model.model.embed_tokens(tokens))
-    split = lambda y: y.reshape(1, 9, -1, 8).swapaxes(1, 2)  # noqa: E731
-    queries = np.array(attention.rope(split(attention.q_proj(x))), np.float64)[0, :, -1]
-    keys = np.array(attention.rope(split(attention.k_proj(x))), np.float64)[0]
-    expected = [keys[head // 2] @ queries[head] / np.sqrt(8) for head in range(4)]
-    assert scores.shape == (1, 4, 9)
-    np.testing.assert_allclose(scores[0], expected, rtol=1e-3, atol=1e-3)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scaling", [name for name in SCALINGS if name != "dynamic"])
+def test_scaled_rotary_embeddings(kind, scaling):
+    check(*both(kind, rope_scaling=SCALINGS[scaling]))
 
 
-def test_all_layers_end_with_the_last(tiny_model):
-    tokens = tokens_of(5)
-    every = tiny_model(tokens, attention_layers="all").scores
-    (last,) = tiny_model(tokens, attention_layers="last").scores
-    assert len(every) == 3
-    np.testing.assert_allclose(every[-1], last, rtol=1e-5)
+def test_dynamic_scaling_runs_row_by_row():
+    theirs, ours = both("llama", rope_scaling=SCALINGS["dynamic"])
+    equal(*(m(mx.array([TOKENS]), m.make_cache(), "all") for m in (theirs, ours)))
+    ours.warm_up()
+    assert not ours.can_batch
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_quantized_logits_equal_mlx_lms(bits):
-    model = make_tiny_model(hidden_size=64, intermediate_size=64, head_dim=16)
-    nn.quantize(model, group_size=32, bits=bits)
-    twin = mlx_lm_twin(model, group_size=32, bits=bits)
-    tokens = tokens_of(12)
-    np.testing.assert_allclose(model(tokens).logits, twin(tokens), rtol=1e-3, atol=1e-3)
+def test_quantized_weights(bits):
+    wide = {"hidden_size": 64, "intermediate_size": 64, "head_dim": 16}
+    check(*both("llama", bits, **wide))
 
 
-def test_unpacking_keeps_the_logits():
-    model = make_tiny_model(hidden_size=64, intermediate_size=64, head_dim=16, attention_bias=True)
-    nn.quantize(model, group_size=32, bits=4)
-    tokens = tokens_of(12)
-    expected = np.array(model(tokens).logits)
-    unpacked = tree_map(
-        lambda layer: arranged(layer, unpack=True),
-        model.leaf_modules(),
-        is_leaf=nn.Module.is_module,
-    )
-    model.update_modules(unpacked)
-    assert isinstance(model.model.layers[0].mlp.up_proj, nn.Linear)
-    np.testing.assert_allclose(model(tokens).logits, expected, rtol=1e-3, atol=1e-3)
+def test_a_quantized_cache():
+    theirs, ours = both("llama", head_dim=64)
+    for model in (theirs, ours):
+        model.quantize_cache(8, 64)
+    equal(*(m(mx.array([TOKENS]), m.make_cache(), "all", queries=3) for m in (theirs, ours)))
 
 
-def test_a_batch_is_its_rows(tiny_model):
-    tokens = mx.concatenate([tokens_of(7, seed=1), tokens_of(7, seed=2)])
-    forward = tiny_model(tokens)
-    for row in range(2):
-        alone = tiny_model(tokens[row : row + 1])
-        np.testing.assert_allclose(forward.logits[row], alone.logits[0], rtol=1e-3, atol=1e-3)
-        np.testing.assert_allclose(forward.scores[0][row], alone.scores[0][0], rtol=1e-3, atol=1e-3)
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16])
+def test_half_precision_stays_half_and_scores_do_not(dtype):
+    _, ours = both("llama")
+    ours.inner.set_dtype(dtype)
+    cache = ours.make_cache()
+    logits, scores = ours(mx.array([TOKENS]), cache, "all")
+    assert logits.dtype == cache[0].keys.dtype == dtype
+    assert all(layer.dtype == mx.float32 for layer in scores)
+
+
+def test_one_by_one_equals_all_at_once():
+    _, model = both("llama")
+    together = model(mx.array([TOKENS]), model.make_cache(), "all", queries=len(TOKENS))
+    cache = model.make_cache()
+    for place, token in enumerate(TOKENS):
+        logits, scores = model(mx.array([[token]]), cache, "all")
+        np.testing.assert_allclose(logits[0, 0], together.logits[0, place], atol=2e-4)
+        for alone, layer in zip(scores, together.scores, strict=True):
+            np.testing.assert_allclose(alone[0, 0], layer[0, place, :, : place + 1], atol=2e-4)
 
 
 @pytest.mark.parametrize(
-    "dtype", [mx.float16, pytest.param(mx.bfloat16, marks=pytest.mark.bfloat16)]
+    "changes", [{"model_type": "gemma"}, {"layer_types": ["sliding_attention", "full_attention"]}]
 )
-@pytest.mark.as_gpu
-def test_half_precision_stays_half(dtype):
-    model = make_tiny_model(scale=0.1)
-    model.set_dtype(dtype)
-    cache = model.make_cache()
-    forward = model(tokens_of(3), cache)
-    forward = model(tokens_of(1), cache)
-    assert forward.logits.dtype == forward.scores[0].dtype == cache[0].keys.dtype == dtype
+def test_what_the_port_leaves_to_mlx_lm(changes):
+    assert llama.ports({"model_type": "llama"})
+    assert not llama.ports({"model_type": "llama"} | changes)
+
+
+def test_logits_and_shares_equal_a_whole_llama_in_float64():
+    _, model = both("llama")
+    logits, scores = model(mx.array([TOKENS]), model.make_cache(), "all")
+    expected, shares = exact(model)
+    np.testing.assert_allclose(logits[0, -1], expected, atol=1e-3)
+    for layer, of_layer in zip(scores, shares, strict=True):
+        np.testing.assert_allclose(mx.softmax(layer, axis=-1)[0, 0], of_layer, atol=1e-4)
+
+
+def exact(model: LanguageModel) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the last position's logits, and its attention `(heads, tokens)` in each layer."""
+    args, weights = model.inner.args, model.inner.parameters()
+    heads, kv_heads = args.num_attention_heads, args.num_key_value_heads
+    count, dim = len(TOKENS), args.head_dim
+    pairs = np.arange(dim // 2)
+    turns = np.arange(count)[:, None] * args.rope_theta ** (-2 * pairs / dim)
+
+    def times(x, part):
+        return x @ np.array(part["weight"], np.float64).T
+
+    def normed(x, norm):
+        root = np.sqrt((x**2).mean(-1, keepdims=True) + args.rms_norm_eps)
+        return x / root * np.array(norm["weight"], np.float64)
+
+    def by_head(x, turned):
+        x = x.reshape(count, -1, dim).swapaxes(0, 1)
+        first, second = np.split(x, 2, axis=-1)
+        cos, sin = np.cos(turns * turned), np.sin(turns * turned)
+        return np.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+
+    decoder, shares = weights["model"], []
+    x = np.array(decoder["embed_tokens"]["weight"], np.float64)[TOKENS]
+    for layer in decoder["layers"]:
+        part, mlp = layer["self_attn"], layer["mlp"]
+        y = normed(x, layer["input_layernorm"])
+        q, k, v = (by_head(times(y, part[f"{name}_proj"]), name != "v") for name in "qkv")
+        k, v = (np.repeat(one, heads // kv_heads, axis=0) for one in (k, v))
+        scores = q @ k.swapaxes(-1, -2) / np.sqrt(dim)
+        scores = np.where(np.tri(count, dtype=bool), scores, -np.inf)
+        share = np.exp(scores - scores.max(-1, keepdims=True))
+        share /= share.sum(-1, keepdims=True)
+        shares.append(share[:, -1])
+        x = x + times((share @ v).swapaxes(0, 1).reshape(count, -1), part["o_proj"])
+        y = normed(x, layer["post_attention_layernorm"])
+        gate = times(y, mlp["gate_proj"])
+        x = x + times(gate / (1 + np.exp(-gate)) * times(y, mlp["up_proj"]), mlp["down_proj"])
+    return times(normed(x, decoder["norm"])[-1], weights["lm_head"]), shares

@@ -16,9 +16,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from entropix_mlx.profiles.sections import ForkRule
+from entropix_mlx.profiles.sections import BranchStrategy
 from entropix_mlx.samplers.base import Sampler
 from entropix_mlx.samplers.draw import uniforms
+from entropix_mlx.samplers.metrics import measure_attention
 from entropix_mlx.samplers.position import sample
 from entropix_mlx.step import ChosenBy, Fork
 
@@ -47,7 +48,7 @@ def decision_margin(
         Nats; infinity if none of them does. Where a sampler forks, this is about the token that is
         drawn if it does not; about the winner of a fork, see `fork_margin`.
     """
-    if sampler.remembered is not None:
+    if sampler.penalties is not None:
         return 0.0
     source = np.random.default_rng(position)
     randomness = mx.array([uniforms(seed, position, sampler.draws)])
@@ -59,17 +60,18 @@ def decision_margin(
 
     for change in CHANGES:
         layers = [moved(layer, change) for layer in scores]
-        rows = sample(sampler, moved(logits, change), [layers], randomness).read()
-        if len({(row.decision.strategy, row.token) for row in rows}) > 1:
+        attention = measure_attention(layers)
+        rows = sample(sampler, moved(logits, change), attention, randomness).read()
+        if len({(row.strategy, row.token) for row in rows}) > 1:
             return change
     return math.inf
 
 
-def fork_margin(fork: Fork, rule: ForkRule) -> float:
+def fork_margin(fork: Fork, rule: BranchStrategy) -> float:
     """Return a lower bound on the change of logits, in nats, that could change a fork.
 
-    A fork changes where a lead crosses the margin, where two leads change their order, or where
-    another branch is pruned. The branches' tokens are taken as they are.
+    A fork changes where a lead crosses the margin, or where two leads change their order. The
+    branches' tokens are taken as they are.
     """
     if fork.chosen_by is not ChosenBy.SCORE or len(fork.branches) < 2:
         return math.inf
@@ -79,5 +81,4 @@ def fork_margin(fork: Fork, rule: ForkRule) -> float:
         best = fork.branches[fork.winner].lead or 0.0
         rivals = [b for n, b in enumerate(others, 1) if n != fork.winner]
         borders += [best - (rival.lead or 0.0) for rival in rivals]
-    borders += [] if fork.closest is None else [fork.closest]
     return min(borders) / STEEPEST

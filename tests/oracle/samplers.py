@@ -3,13 +3,10 @@
 import mlx.core as mx
 import numpy as np
 
-from entropix_mlx.samplers.base import as_planned
+from entropix_mlx.samplers import metrics
+from entropix_mlx.samplers.base import Planned
 from entropix_mlx.samplers.draw import uniforms
-from entropix_mlx.samplers.metrics.attention import measure_attention
-from entropix_mlx.samplers.metrics.logits import measure_logits
 from entropix_mlx.samplers.position import sample
-
-SCORES = [[mx.zeros((1, 2, 3))]]
 
 
 def softmax(logits):
@@ -29,28 +26,24 @@ def some_logits(rng, size=300):
 
 def measure(logits, layers):
     """Measure a position of each row: `(rows, vocab)` logits, `(rows, heads, keys)` a layer."""
-    return measure_logits(logits, measure_attention(layers))
+    return metrics.measure(logits, metrics.measure_attention(layers))
 
 
 def planned(sampler, measured):
-    """Return the plan of a sampler that remembers nothing."""
-    return as_planned(sampler.rule(measured, sampler.numbers)).plan
+    """Return the plan of a sampler."""
+    plan = sampler.rule(measured, sampler.numbers)
+    return plan.plan if isinstance(plan, Planned) else plan
 
 
-def at(sampler, logits, place=0, state=(), seed=0):
+def at(sampler, logits, place=0, seed=0):
     """Return a queued position of one text."""
     randomness = mx.array([uniforms(seed, place, sampler.draws)])
-    return sample(sampler, mx.array(logits[None]), SCORES, randomness, 0, state)
+    return sample(sampler, mx.array(logits[None]), None, randomness)
 
 
 def drawn_from(queued):
     """Return the probabilities that a queued position draws from, without its plan's filters."""
-    gaps = np.array(queued.changed[0][0] if queued.changed else queued.gaps[0], np.float64)
-    temperature = max(float(queued.plan.temperature[0]), 1e-6)
+    gaps = np.array(queued.drawn_from[0], np.float64)
+    temperature = max(float(queued.plan(0).temperature[0]), 1e-6)
     p = np.exp2(-gaps / temperature)
     return p / p.sum()
-
-
-def observed(sampler, queued):
-    """Return the state after the drawn token has joined the text."""
-    return sampler.remembered.observe(queued.state, queued.token, queued.logprob)

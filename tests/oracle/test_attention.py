@@ -7,7 +7,7 @@ from entropix_mlx import Session, Settings, stream_generate
 from entropix_mlx.api.attention import ATTENDED, attended, attention_map, attention_rows
 from entropix_mlx.api.prompts import conversation_prompt
 from entropix_mlx.errors import EntropixError, SessionError, UnsupportedModelError
-from entropix_mlx.models.tapped.model import TappedModel
+from entropix_mlx.models.base import LanguageModel
 from tests.architectures import make
 from tests.conftest import PROMPT, make_tiny_model
 
@@ -18,7 +18,7 @@ def normed(x, norm, eps):
 
 def exact_attention(model, tokens):
     """Return the last position's attention `(layers, heads, tokens)`, all of it in float64."""
-    config, decoder = model.config, model.parameters()["model"]
+    config, decoder = model.inner.args, model.inner.parameters()["model"]
     times = lambda x, part: x @ np.array(part["weight"], np.float64).T  # noqa: E731
     x = np.array(decoder["embed_tokens"]["weight"], np.float64)[tokens]
     n, dim = len(tokens), config.head_dim
@@ -66,7 +66,7 @@ def test_shares_equal_a_whole_llama_in_float64(length, byte_tokenizer):
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "gemma2", "qwen3_next", "deepseek_v3"])
 def test_it_is_the_attention_that_was_measured_when_the_token_was_drawn(kind, word_tokenizer):
-    model = TappedModel(*make(kind))
+    model = LanguageModel(*make(kind))
     options = {"sampler": "greedy", "max_tokens": 12, "speculation": "off"}
     *before, last = stream_generate(model, word_tokenizer, PROMPT, **options)
     found = attention_map(model, word_tokenizer, PROMPT, [step.token for step in before])
@@ -81,12 +81,12 @@ def test_what_cannot_be_read_is_said(byte_tokenizer, word_tokenizer):
         with pytest.raises(EntropixError):
             attention_map(make_tiny_model(), byte_tokenizer, tokens)
     with pytest.raises(UnsupportedModelError):
-        attention_map(TappedModel(*make("mamba")), word_tokenizer, [1, 2])
+        attention_map(LanguageModel(*make("mamba")), word_tokenizer, [1, 2])
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "qwen3_next"])
 def test_a_session_reads_an_answer_again_and_stays_as_it_is(kind, byte_tokenizer):
-    model = TappedModel(*make(kind))
+    model = LanguageModel(*make(kind))
     session = Session(model, byte_tokenizer, Settings(max_tokens=40, seed=1))
     steps = list(session.send("hi"))[:9]
     found = session.attention(5)
@@ -118,6 +118,6 @@ def test_what_every_token_looked_at_equals_a_whole_llama_in_float64(length):
         np.testing.assert_allclose(shares, [exact[3 + at] for at, _ in each.tokens], atol=1e-4)
 
 
-def test_a_model_whose_attention_comes_a_token_at_a_time_is_refused():
+def test_a_model_with_sliding_windows_is_refused():
     with pytest.raises(UnsupportedModelError):
-        list(attended(TappedModel(*make("gemma3_text")), [1, 2], [5, 6, 7]))
+        list(attended(LanguageModel(*make("gemma3_text")), [1, 2], [5, 6, 7]))

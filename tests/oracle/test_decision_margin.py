@@ -34,9 +34,9 @@ def test_most_positions_are_decided_beyond_rounding(scale):
     assert np.mean(np.array(margins) > ROUNDING) >= 0.6, margins
 
 
-def fork_of(leads, winner, **more):
+def fork_of(leads, winner):
     branches = [Branch((1,) * 4, "", -1.0, 0.0, lead=lead, error=0.2) for lead in (0.0, *leads)]
-    return Fork(tuple(branches), winner, **more)
+    return Fork(tuple(branches), winner)
 
 
 def test_the_margin_of_a_fork():
@@ -44,4 +44,3 @@ def test_the_margin_of_a_fork():
     assert fork_margin(fork_of([-4.0], 0), rule) > 0.1
     assert fork_margin(fork_of([rule.margin * 0.2], 0), rule) == pytest.approx(0, abs=1e-9)
     assert fork_margin(fork_of([3.0, 3.0], 1), rule) == 0
-    assert fork_margin(fork_of([-4.0], 0, closest=0.08), rule) == pytest.approx(0.005)

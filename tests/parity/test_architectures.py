@@ -1,7 +1,7 @@
 """Every feature that a configuration can express, against torch and transformers.
 
 A configuration either gives the logits and the scores of transformers, or is refused by name. These
-tests are skipped where torch is absent: ``pip install -e '.[torch]'`` brings it.
+tests are skipped where torch is absent: ``pip install torch`` brings it.
 """
 
 import json
@@ -79,16 +79,8 @@ SCALINGS = {
     "yarn, finetuned": YARN | {"finetuned": True},
 }
 REFUSED = {
-    "longrope": {
-        "rope_type": "longrope",
-        "short_factor": [1.0] * 8,
-        "long_factor": [4.0] * 8,
-        "original_max_position_embeddings": ORIGINAL,
-    },
-    "proportional": {"rope_type": "proportional", "partial_rotary_factor": 0.5},
-    "mrope": {"rope_type": "mrope", "mrope_section": [2, 3, 3]},
     "partial_rotary_factor": LLAMA3 | {"partial_rotary_factor": 0.5},
-    "full_attention": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}},
+    "ropelong": {"rope_type": "ropelong", "factor": 2.0},
 }
 
 
@@ -124,12 +116,12 @@ def check_equal(theirs, folder):
     with torch.no_grad():
         expected = theirs(torch.tensor(tokens), output_attentions=True)
     ours, _ = load(folder)
-    found = ours(mx.array(tokens), attention_layers="all")
+    found = ours(mx.array(tokens), ours.make_cache(), attention_layers="all")
     difference = np.abs(np.array(found.logits) - expected.logits.numpy()).max()
     assert difference <= TOLERANCE
     for scores, attention in zip(found.scores, expected.attentions, strict=True):
         shares = np.array(mx.softmax(scores, axis=-1))
-        assert np.abs(shares - attention[:, :, -1].numpy()).max() <= TOLERANCE
+        assert np.abs(shares[:, 0] - attention[:, :, -1].numpy()).max() <= TOLERANCE
     cache = ours.make_cache()
     ours(mx.array(tokens[:, :-1]), cache)
     last = ours(mx.array(tokens[:, -1:]), cache).logits[0, -1]
@@ -139,13 +131,13 @@ def check_equal(theirs, folder):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_feature_computes_what_torch_does(write, kind, feature):
+    if (kind, feature) == ("qwen2", "wide heads"):
+        pytest.skip("mlx-lm's class has none")
     check_equal(*write(TINY | {"model_type": kind} | FEATURES[feature]))
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
-def test_biases_compute_what_torchs_do(write, kind):
-    biases = {"attention_bias": True, "mlp_bias": kind == "llama"}
-    check_equal(*write(TINY | {"model_type": kind} | biases))
+def test_biases_compute_what_torchs_do(write):
+    check_equal(*write(TINY | {"attention_bias": True, "mlp_bias": True}))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,15 +17,6 @@ def written(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("line", ["entropy_weight = 0.2", "judge = 'yes-no'", "judge_text = 'x'"])
-def test_a_field_of_an_older_version_is_ignored_and_logged(written, caplog, line):
-    file = written(f"[branch]\n{line}\nwidth = 3\n[resample]\nexcludes_top = true\n")
-    with caplog.at_level("INFO"):
-        assert Profile.load(file).branch.width == 3
-    assert f"{file}: branch.{line.split()[0]} is ignored" in caplog.text
-    assert f"{file}: resample.excludes_top is ignored" in caplog.text
-
-
 def test_reference_has_the_published_numbers():
     profile = Profile.load()
     assert Profile.load("reference") is profile, "it is read once"
@@ -93,7 +84,6 @@ def test_an_impossible_value_is_named(written, field, value):
         ("[samplers.greedy]\nx = 1", r"samplers\.greedy\.x"),
         ("[samplers]\ntop_n_sigma = 3", r"\[samplers\.top_n_sigma\]"),
         ("samplers = 3", r"\[samplers\]"),
-        ("[baselines]\nadaptive_polynomial = [1, 'x']", r"adaptive_temperature\.polynomial"),
         ("base = 3", r"\[base\]"),
         ("name = 3", "name"),
         ("extends = 'nothing'", "nothing"),

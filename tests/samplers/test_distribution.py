@@ -9,7 +9,9 @@ import pytest
 from entropix_mlx import Session, Settings
 from entropix_mlx.errors import SessionError
 from entropix_mlx.samplers.distribution import distribution, plan_of
-from entropix_mlx.samplers.draw import draw
+from entropix_mlx.samplers.draw import draw, uniforms
+from entropix_mlx.samplers.metrics import Measured, Odds
+from entropix_mlx.samplers.position import sample
 from entropix_mlx.samplers.registry import make_sampler
 from entropix_mlx.step import Strategy
 from tests.conftest import make_byte_tokenizer, make_tiny_model
@@ -25,28 +27,28 @@ CASES = {
 }
 
 
-def drawn_shares(sampler, queued, plan):
+def drawn_shares(sampler, queued):
     """Return how often each token is drawn, for uniforms that lie evenly."""
-    measured = queued.measured
     grid = ((np.arange(DRAWS) + 0.5) / DRAWS).astype(np.float32)
-    counts = np.zeros(queued.gaps.shape[-1])
+    gaps, plan = queued.drawn_from, queued.plan(0)
+    counts = np.zeros(gaps.shape[-1])
     for first in range(0, DRAWS, 1000):
         part = grid[first : first + 1000]
-        rows = [mx.repeat(array, len(part), axis=0) for array in (measured.odds.gaps,)]
-        odds = replace_gaps(measured, rows[0], len(part))
+        odds = Odds(mx.repeat(gaps, len(part), axis=0), mx.zeros((len(part), 1)))
+        measured = Measured(odds, mx.zeros((len(part), 8)), odds)
         many = type(plan)(*(mx.repeat(field, len(part)) for field in plan))
         uniform = mx.array(np.stack([part, np.full_like(part, 0.5)], -1))[:, None]
-        token, _ = draw(odds, many, sampler.drawing._replace(draws=1), uniform)
+        token, _ = draw(measured, many, sampler.drawing._replace(draws=1), uniform)
         counts += np.bincount(np.array(token[:, 0]), minlength=len(counts))
     return counts / DRAWS
 
 
-def replace_gaps(measured, gaps, rows):
-    repeated = {
-        name: mx.repeat(getattr(measured, name), rows, axis=0)
-        for name in ("top_surprise", "values")
-    }
-    return measured._replace(gaps=gaps, changed=None, ranked=None, **repeated)
+def queued_with(sampler, logits):
+    """Return a queued position, with the changes of its logits that a sampler asks for."""
+    changed = sampler.penalties
+    adjusted = None if changed is None else changed(mx.array(logits[None]), mx.array([0]), 0)
+    randomness = mx.array([uniforms(0, 0, sampler.draws)])
+    return sample(sampler, mx.array(logits[None]), None, randomness, changed=adjusted)
 
 
 @pytest.mark.parametrize("given", [CASES[n] for n in ("top-p", "top-k", "all")], ids=str)
@@ -54,8 +56,8 @@ def test_the_draw_has_these_probabilities(given):
     rng = np.random.default_rng(1)
     sampler = make_sampler("temperature", given=given)
     queued = at(sampler, some_logits(rng))
-    found = distribution(queued, queued.plan, sampler.drawing, 300)
-    shares = drawn_shares(sampler, queued, queued.plan)
+    found = distribution(queued, 0, queued.plan(0), 300)
+    shares = drawn_shares(sampler, queued)
     for candidate in found.candidates:
         assert shares[candidate.token] == pytest.approx(candidate.drawn, abs=2 / DRAWS)
 
@@ -65,8 +67,8 @@ def test_the_draw_has_these_probabilities(given):
 def test_probabilities_are_those_of_the_formulas(given, seed):
     logits = some_logits(np.random.default_rng(seed)).astype(np.float64)
     sampler = make_sampler("temperature", given=given)
-    queued = at(sampler, logits.astype(np.float32))
-    found = distribution(queued, queued.plan, sampler.drawing, 300)
+    queued = queued_with(sampler, logits.astype(np.float32))
+    found = distribution(queued, 0, queued.plan(0), 300)
     z = logits.astype(np.float32).astype(np.float64)
     model = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
     for token, bias in given.get("logit_bias", {}).items():
@@ -94,17 +96,16 @@ def test_the_best_of_several_draws_and_the_most_probable_token():
     one = plan_of(Strategy.RESAMPLE, 1.0, 1.0, 40, 0.0)
     best = plan_of(Strategy.ADAPTIVE, 1.0, 1.0, 40, 0.0)
     single, several = (
-        [c.drawn for c in distribution(queued, plan, sampler.drawing, 40).candidates]
-        for plan in (one, best)
+        [c.drawn for c in distribution(queued, 0, plan, 40).candidates] for plan in (one, best)
     )
     assert sum(several) == pytest.approx(1)
     assert several[0] == pytest.approx(1 - (1 - single[0]) ** draws)
     for strategy in (Strategy.ARGMAX, Strategy.BRANCH):  # a fork that is not followed
-        sure = distribution(queued, plan_of(strategy, 1.0, 1.0, 40, 0.0), sampler.drawing, 3)
+        sure = distribution(queued, 0, plan_of(strategy, 1.0, 1.0, 40, 0.0), 3)
         assert [c.drawn for c in sure.candidates] == [1.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("sampler", ["top_p", "entropix", "mirostat"])
+@pytest.mark.parametrize("sampler", ["top_p", "entropix", "min_p"])
 def test_a_session_says_what_a_step_was_drawn_from(sampler):
     model, tokenizer = make_tiny_model(max_position_embeddings=4096), make_byte_tokenizer()
     settings = Settings(12, sampler, seed=3, top_logprobs=4)

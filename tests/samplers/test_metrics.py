@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from entropix_mlx.samplers.metrics import attention
-from entropix_mlx.samplers.metrics.logits import spread
+from entropix_mlx.samplers import metrics as module
 from tests.oracle.samplers import measure
 
 SCORES = mx.array(np.linspace(-2, 2, 24, dtype=np.float32).reshape(1, 4, 6))
@@ -86,7 +85,8 @@ def test_nan_and_infinity_are_not_hidden(bad):
 def test_a_tail_too_small_to_be_added_to_1_still_counts():
     # p = 2^-70 for the second token: beside 1 it vanishes in float32, and in float64
     gap = 70.0
-    entropy = spread(mx.array([[0.0, gap]])).entropy.item()
+    logits = mx.array([[0.0, -gap * math.log(2)]])
+    entropy = measure(logits, [SCORES]).metrics.entropy.item()
     assert entropy == pytest.approx(2**-gap * (gap + 1 / math.log(2)), rel=1e-5)
 
 
@@ -116,7 +116,7 @@ def test_attention_metrics_are_as_defined(layers):
 def test_how_many_layers_are_measured_together_changes_nothing(monkeypatch, layers_at_once):
     scores = [mx.random.normal((2, 3, 7), key=mx.random.key(layer)) for layer in range(5)]
     together = measure(mx.zeros((2, 4)), scores).metrics
-    monkeypatch.setattr(attention, "LAYER_SCORES", layers_at_once * scores[0].size)
+    monkeypatch.setattr(module, "SCORES_AT_ONCE", layers_at_once * scores[0].size)
     in_groups = measure(mx.zeros((2, 4)), scores).metrics
     for name, value in together._asdict().items():
         np.testing.assert_allclose(in_groups[name], value, rtol=1e-6, err_msg=name)

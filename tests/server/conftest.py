@@ -12,13 +12,12 @@ import httpx
 import pytest
 
 from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.server.access import Access
 from entropix_mlx.server.app import Server, make_app
-from entropix_mlx.server.batching import Batcher, Capacity
+from entropix_mlx.server.engine import Capacity, ServingEngine
+from entropix_mlx.server.listening import Listener, bind
 from entropix_mlx.server.metrics import ServerMetrics
-from entropix_mlx.server.middleware import Access
 from entropix_mlx.server.models import Models, ModelSource
-from entropix_mlx.server.run_server import Listener, bind
-from entropix_mlx.server.streaming import Monitor
 from entropix_mlx.settings import Settings
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 
@@ -92,37 +91,35 @@ class Client:
         return self.post("/v1/completions", json=given)
 
     @property
-    def runner(self):
-        """The first model's."""
-        return self.server.models.find(None).loaded.runner
+    def engine(self):
+        return self.server.engine
 
     @property
-    def served(self):
-        return self.server.models.find(None).loaded.served
+    def loaded(self):
+        return self.server.models.loaded
 
     def metric(self, name) -> float:
-        lines = self.server.metrics.text().splitlines()
+        lines = self.engine.metrics.text().splitlines()
         values = [line.split()[1] for line in lines if line.startswith(f"entropix_{name} ")]
         return float(values[0]) if values else 0.0
 
 
 def make_server(capacity=None, limits=None, settings=None, **more) -> Server:
-    metrics = ServerMetrics()
-    batcher = Batcher(capacity or Capacity(4, 32, 2**24), metrics)
-    batcher.start()
+    engine = ServingEngine(capacity or Capacity(4, 32, 2**24), ServerMetrics())
+    engine.start()
     given = settings or Settings(max_tokens=16, profile=Profile.load())
-    sources = more.get("sources") or [ModelSource("tiny", lambda _: more.get("load", load)())]
-    models = Models(sources, batcher, given, limits=limits, **more.get("models", {}))
+    sources = more.get("sources") or [ModelSource("tiny", more.get("load", load))]
+    models = Models(sources, engine, given, limits)
     models.load_first()
-    return Server(models, batcher, metrics, more.get("access", Access()), Monitor(True))
+    return Server(models, engine, more.get("access", Access()))
 
 
 @pytest.fixture(scope="package")
 def client():
     made = Client(make_server())
     yield made
-    made.server.batcher.stop()
-    assert made.server.batcher.outstanding == 0
+    made.engine.stop()
+    assert made.engine.outstanding == 0
 
 
 @pytest.fixture
@@ -136,7 +133,7 @@ def own_client():
 
     yield make
     for one in made:
-        one.server.batcher.stop()
+        one.engine.stop()
 
 
 @pytest.fixture
@@ -145,8 +142,8 @@ def listener(own_client):
     served = own_client(access=Access("key")).server
     bound = bind("127.0.0.1", 0)
     bound.listen()
-    made = Listener(make_app(served), served)
-    made.metrics, made.limits = served.metrics, served.models.limits
+    made = Listener(served)
+    made.metrics, made.limits = served.engine.metrics, served.models.limits
     made.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     thread = threading.Thread(target=made.run, kwargs={"sockets": [bound]})
     thread.start()

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from entropix_mlx import cli
-from entropix_mlx.server.middleware import Access, is_loopback
+from entropix_mlx.server.access import Access, is_loopback
 
 
 def test_a_key_is_needed_for_all_but_the_page_and_health(client):
     locked = client.with_(access=Access("right"))
-    for path in ("/v1/models", "/v1/models/tiny", "/metrics", "/v1/monitor"):
+    for path in ("/v1/models", "/v1/models/tiny", "/metrics"):
         assert locked.get(path).status == 401
     for path in ("/", "/health"):
         assert locked.get(path).status == 200
@@ -39,7 +39,7 @@ def test_a_key_may_hold_any_letter(client, code):
 @pytest.mark.parametrize(
     ("host", "fits"),
     [
-        *[("localhost:8080", True), ("127.0.0.1", True), ("[::1]:80", True), ("127.1.2.3:1", True)],
+        *[("localhost:8080", True), ("127.0.0.1", True), ("[::1]:80", True)],
         *[("evil.example", False), ("localhost.evil.example", False), ("", False)],
         *[("127.0.0.1:80:80", False), ("192.168.0.1", False), ("localhost:x", False)],
     ],
@@ -60,8 +60,9 @@ def test_pages_of_other_origins_may_not_ask(client):
     reply = asked.get("/v1/models", headers=headers)
     assert reply.headers["access-control-allow-origin"] == "https://good.example"
     headers["Access-Control-Request-Headers"] = "authorization"
+    headers["Access-Control-Request-Method"] = "POST"
     reply = asyncio.run(asked.ask("OPTIONS", "/v1/completions", headers=headers))
-    assert reply.status == 204
+    assert reply.status == 200
     assert reply.headers["access-control-allow-headers"] == "authorization"
 
 
@@ -101,8 +102,7 @@ def test_a_profile_is_never_a_path(client, tmp_path, monkeypatch):
     [
         ["--allow-origin", "example.org"],
         ["--allow-origin", "https://example.org/page"],
-        ["--api-key", "a", "--no-api-key"],
-        ["--api-key", "a", "--api-key-file", "b"],
+        ["--api-key-file", "a", "--no-api-key"],
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, capsys):

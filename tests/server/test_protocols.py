@@ -6,7 +6,6 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from entropix_mlx.server.model_info import Limits
 from tests.server.conftest import Client, make_server
 from tests.server.test_tools import SCHEMA, load, load_thinking
 
@@ -23,7 +22,7 @@ RESPONSE_EVENT = TypeAdapter(ResponseStreamEvent)
 def caller():
     made = Client(make_server(load=load))
     yield made
-    made.server.batcher.stop()
+    made.engine.stop()
 
 
 def respond(caller, given="Hi", **body):
@@ -89,35 +88,23 @@ def test_a_plain_response_is_that_of_the_chat(caller):
     assert message["stop_reason"] == "max_tokens"
 
 
-def test_a_response_can_be_continued_by_its_id_or_by_its_items(caller):
+def test_a_response_can_be_continued_by_its_items(caller):
     body = {"tools": [CALLABLE], "tool_choice": "required", "max_output_tokens": 300}
     body |= {"parallel_tool_calls": False}
     first = respond(caller, **body).json
     [call] = first["output"]
     result = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
     more = {"tools": [CALLABLE], "tool_choice": "none"}
-    by_id = respond(caller, [result], previous_response_id=first["id"], **more).json
     question = {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
-    reference = {"type": "item_reference", "id": call["id"]}
     thought = {"type": "reasoning", "id": "rs_1", "summary": []}
-    for items in ([question, call, result], [question, thought, reference, result]):
-        whole = respond(caller, items, **more).json
-        assert whole["output"][0]["content"] == by_id["output"][0]["content"]
-    assert caller.get(f"{RESPONSES}/{by_id['id']}").json["output"] == by_id["output"]
-
-
-def test_stored_responses_have_a_limit():
-    caller = Client(make_server(load=load, limits=Limits(stored_responses=2)))
-    ids = [respond(caller, max_output_tokens=1).json["id"] for _ in range(3)]
-    kept = respond(caller, max_output_tokens=1, store=False).json["id"]
-    statuses = [caller.get(f"{RESPONSES}/{name}").status for name in (*ids, kept)]
-    assert statuses == [404, 200, 200, 404]
-    caller.server.batcher.stop()
+    plain = respond(caller, [question, call, result], **more).json["output"]
+    reasoned = respond(caller, [question, thought, call, result], **more).json["output"]
+    assert reasoned[0]["content"] == plain[0]["content"]
 
 
 def test_reasoning_is_an_item_of_its_own():
     caller = Client(make_server(load=load_thinking))
-    tokens = caller.runner.tokenizer.encode("<think>Hm.</think>So")
+    tokens = caller.loaded.tokenizer.encode("<think>Hm.</think>So")
     options = {"forced": tokens, "max_output_tokens": 12, "sampler": "greedy"}
     response = respond(caller, **options).json
     RESPONSE.validate_python(response)
@@ -130,7 +117,7 @@ def test_reasoning_is_an_item_of_its_own():
     assert "".join(event["delta"] for event in streamed if event["type"] == kind) == "Hm."
     blocks = write(caller, forced=tokens, max_tokens=12, sampler="greedy").json["content"]
     assert blocks == [{"type": "text", "text": message["content"][0]["text"]}]
-    caller.server.batcher.stop()
+    caller.engine.stop()
 
 
 def test_messages_stream_what_they_are(caller):
@@ -168,8 +155,6 @@ def test_blocks_of_messages_are_messages_of_a_chat(caller):
         "weather system:Be brief\nuser:Hi\nassistant:Well<tool_call>123456789Rome\n"
         "tool:sunny123456789\nuser:So?\n"
     )
-    counted = caller.post(f"{MESSAGES}/count_tokens", json={"messages": messages} | body)
-    assert counted.json == {"input_tokens": len(shown)}
     usage = write(caller, messages, **body).json["usage"]
     assert usage["input_tokens"] + usage["cache_read_input_tokens"] == len(shown)
     begun = [*HI, {"role": "assistant", "content": "The"}]
@@ -187,7 +172,10 @@ def test_messages_name_the_stop_sequence(caller):
     ("path", "body"),
     [
         *((RESPONSES, {"input": given}) for given in (None, [], [7], [{"role": "user"}], {})),
-        *((RESPONSES, {"input": "a", name: True}) for name in ("background", "n", "colour")),
+        *(
+            (RESPONSES, {"input": "a", name: True})
+            for name in ("background", "n", "colour", "previous_response_id")
+        ),
         (RESPONSES, {"input": [{"type": "computer_call"}]}),
         (RESPONSES, {"input": "a", "tools": [{"type": "web_search"}]}),
         (RESPONSES, {"input": "a", "reasoning": {"effort": "high"}}),
@@ -212,7 +200,7 @@ def test_mistakes_are_described_as_each_protocol_does(caller, path, body):
 
 
 def test_keys_come_as_either_protocol_sends_them(own_client):
-    from entropix_mlx.server.middleware import Access
+    from entropix_mlx.server.access import Access
 
     keyed = own_client(access=Access("key"))
     for headers, status in (

@@ -31,11 +31,11 @@ def load_with(template):
 def caller():
     made = Client(make_server(load=load_with(TEMPLATE)))
     yield made
-    made.server.batcher.stop()
+    made.engine.stop()
 
 
 def begun(caller):
-    return {"forced": caller.runner.tokenizer.encode("<think>")}
+    return {"forced": caller.loaded.tokenizer.encode("<think>")}
 
 
 def read(reply, stream):
@@ -94,11 +94,11 @@ def test_the_template_gets_what_a_request_tells_it(caller):
 def test_templates_know_degrees_of_reasoning_or_have_no_switch():
     made = Client(make_server(load=load_with("{{ reasoning_effort }}{{ messages[0].content }}")))
     assert count(made, reasoning_effort="high") == count(made) + len("high")
-    made.server.batcher.stop()
+    made.engine.stop()
     made = Client(make_server(load=load_with("{{ messages[0].content }}<think>")))
     reply = made.chat(reasoning_effort="none")
     assert "reasoning_content" not in reply.choice["message"]
-    made.server.batcher.stop()
+    made.engine.stop()
 
 
 def blocks(caller, **options):

@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from entropix_mlx.conversion import convert
+from entropix_mlx.checkpoints.convert import save
 
 WAIT = 120
 
@@ -63,23 +63,25 @@ class Process:
 def folder(tiny_model, byte_tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("served") / "tiny"
     path.mkdir()
-    convert.save(tiny_model, byte_tokenizer, path)
+    save(tiny_model.inner, byte_tokenizer, path)
     return str(path)
 
 
 @pytest.fixture(scope="module")
-def server(folder):
-    process = Process(folder, "--api-key", "key", "--sampler", "temperature")
+def server(folder, tmp_path_factory):
+    key = tmp_path_factory.mktemp("key") / "key"
+    key.write_text("key\n")
+    process = Process(folder, "--api-key-file", str(key), "--sampler", "temperature")
     yield process
     said = process.end()
     assert process.process.returncode == 0
     assert "Traceback" not in said
 
 
-def post(body, key="key"):
+def post(body, key="key", more=""):
     content = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
-    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+    return f"{head}{more}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 
 def test_openais_client_gets_what_it_knows(server):
@@ -119,23 +121,6 @@ def test_answers_do_not_wait_for_acknowledgements(listener):
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_the_monitor_shows_the_answers_to_all_clients_until_the_end(listener):
-    headers = {"Authorization": "Bearer key"}
-    body = {"prompt": "A", "max_tokens": 3}
-    with (
-        httpx.Client(base_url=listener.url, headers=headers, timeout=WAIT) as client,
-        client.stream("GET", "/v1/monitor") as shown,
-    ):
-        answer = client.post("/v1/completions", json=body).json()
-        lines = (line for line in shown.iter_lines() if line.startswith("data: "))
-        records = [json.loads(next(lines).removeprefix("data: ")) for _ in range(4)]
-        listener.should_exit = True
-        assert not list(lines)
-    assert {record["request"] for record in records} == {answer["id"]}
-    assert [record["step"]["index"] for record in records[:3]] == [0, 1, 2]
-    assert records[3]["ended"]
-
-
 ASKS = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 NO_REQUESTS = (
     *(b"", b"\0\xff\x80garbage\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01", b"GET / HTTP/x\r\n\r\n"),
@@ -158,18 +143,6 @@ def test_what_is_no_request_is_refused_and_forgotten(server, content):
         assert json.loads(received.split(b"\r\n\r\n", 1)[1])["error"]["message"]
 
 
-@pytest.mark.parametrize("size", [1, 255, 256])
-def test_a_body_of_many_small_chunks_is_cut_off(server, size):
-    chunk = f"{size:x}\r\n{'a' * size}\r\n".encode()
-    head = post({}).partition(b"Content-Length")[0] + b"Transfer-Encoding: chunked\r\n\r\n"
-    with server.send(head + chunk * 6000 + b"0\r\n\r\n") as connection:
-        try:
-            received = connection.recv(100)
-        except ConnectionError:
-            received = b""
-    assert received.startswith(b"HTTP/1.1 400") == (size == 256)
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_clients_that_vanish_leave_nothing_behind(server, stream):
     body = {"prompt": "a", "max_tokens": 220, "stream": stream, "logit_bias": {"257": -100}}
@@ -186,14 +159,14 @@ def test_clients_that_vanish_leave_nothing_behind(server, stream):
 
 
 def test_a_signal_lets_the_answer_end_that_runs(folder):
-    server = Process(folder, "--no-api-key", "--log", "json")
+    server = Process(folder, "--no-api-key")
     try:
         body = {"prompt": "a", "max_tokens": 220, "stream": True, "logit_bias": {"257": -100}}
         with server.send(post(body)) as connection:
             received = connection.recv(100)
             server.process.send_signal(signal.SIGINT)
-            asked = post({"prompt": "a", "max_tokens": 1})
-            while b" 503 " not in (reply := server.ask(asked, half_closed=True)[:13]):
+            asked = post({"prompt": "a", "max_tokens": 1}, more="Connection: close\r\n")
+            while b" 503 " not in (reply := server.ask(asked)[:13]):
                 assert b" 200 " in reply, "before the signal arrives"
             while piece := connection.recv(2**16):
                 received += piece
@@ -202,10 +175,7 @@ def test_a_signal_lets_the_answer_end_that_runs(folder):
     assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
     assert received.count(b'"entropix":{"index"') == 220
     assert server.process.returncode == 0
-    lines = [json.loads(line) for line in said.splitlines()]
-    statuses = [line["status"] for line in lines if "status" in line]
-    assert {200, 503} <= {*statuses}
-    assert not [line for line in lines if "exception" in line or not line["message"]]
+    assert "Traceback" not in said
 
 
 def test_a_second_signal_ends_what_runs_and_reports_no_error(folder):

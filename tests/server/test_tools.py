@@ -41,7 +41,7 @@ def load():
 def caller():
     made = Client(make_server(load=load))
     yield made
-    made.server.batcher.stop()
+    made.engine.stop()
 
 
 def checked(call):
@@ -233,7 +233,7 @@ def load_thinking():
 
 def test_reasoning_is_no_part_of_the_answer():
     caller = Client(make_server(load=load_thinking))
-    tokens = caller.runner.tokenizer.encode("<think>Hm.</think>")
+    tokens = caller.loaded.tokenizer.encode("<think>Hm.</think>")
     for stated in ({"response_format": FORMAT}, {"tools": TOOLS, "tool_choice": NAMED}):
         options = {**stated, "forced": tokens, "max_tokens": 400}
         message = caller.chat(**options).choice["message"]
@@ -243,4 +243,4 @@ def test_reasoning_is_no_part_of_the_answer():
         jsonschema.validate(json.loads(answer), SCHEMA)
         deltas = [e["choices"][0]["delta"] for e in caller.chat(**options, stream=True).events]
         assert "".join(d.get("reasoning_content", "") for d in deltas) == "Hm."
-    caller.server.batcher.stop()
+    caller.engine.stop()

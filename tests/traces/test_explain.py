@@ -13,7 +13,7 @@ from entropix_mlx import Profile, decide
 from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.profiles.tree import classify
-from entropix_mlx.step import Branch, Dropped, DropReason, Fork, Metrics, Origin, Strategy
+from entropix_mlx.step import Branch, Fork, Metrics, Origin, Strategy
 from entropix_mlx.traces.explain import Condition, cases_of, decided, explain
 from tests.steps import make_step
 
@@ -69,7 +69,6 @@ def test_the_reason_is_the_first_case_that_fits(measured, thresholds):
 
 
 FORK = Fork(tuple(Branch((n,), "x", -1.0, 1.0) for n in range(5)), 0)
-ECHOED = Dropped(Origin.INSERTED, (1, 2), " Wait, wait,", DropReason.ECHO)
 INSERTED = {"entropy": 4.0, "varentropy": 1.0, "origin": Origin.INSERTED}
 FORKED = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.06, "origin": Origin.BRANCH}
 CERTAIN = {"entropy": 0.5, "varentropy": 1.5}
@@ -82,7 +81,6 @@ CERTAIN = {"entropy": 0.5, "varentropy": 1.5}
         (Strategy.ADAPTIVE, {"entropy": 3.13, "varentropy": 14.5, "margin": 0.65},
          ("○", "nearly ▲: margin 0.65 > 0.19"), "H 3.13"),
         (Strategy.ARGMAX, CERTAIN, ("●", "H 0.50 < 2.02", "V 1.50 < 6.43"), "nearly"),
-        (Strategy.ARGMAX, CERTAIN | {"dropped": ECHOED}, ("“Wait, wait,”",), ""),
         (Strategy.ARGMAX, {"entropy": 6.0}, ("●",), "6.0"),  # other thresholds decided that
         (Strategy.SAMPLE, {"temperature": 1.0}, ("·", "T 1.00"), "H "),
         (Strategy.THINK, INSERTED | {"rolled_back": 1}, ("◆", "V 1.00 < 6.04", "nearly ●"), ""),

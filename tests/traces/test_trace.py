@@ -3,15 +3,15 @@
 import json
 import os
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from entropix_mlx import old_names, stream_generate
+from entropix_mlx import stream_generate
 from entropix_mlx.errors import TraceError
 from entropix_mlx.profiles.tree import classify
-from entropix_mlx.step import Branch, Fork, Strategy
+from entropix_mlx.step import Strategy
 from entropix_mlx.traces.trace import read_trace, recorded
 from tests.answer.test_forks import always_branch
 from tests.steps import HEADER, make_step
@@ -181,22 +181,6 @@ def test_an_older_file_takes_what_it_lacks_from_the_reference(trace):
     assert again.versions == {}, "not those that are installed here"
 
 
-def test_a_trace_of_the_first_version_is_read_and_what_changed_is_logged(trace, caplog):
-    file, _ = trace
-    header, first, *lines = map(json.loads, file.read_text().splitlines())
-    branch = {"tokens": [1], "text": " x", "score": -1.3, "mean_logprob": -1.0, "mean_entropy": 3.0}
-    del first["fork"]
-    first["branch"] = {"rollouts": [branch], "winner": 0, "chosen_by": "score"}
-    header["profile"]["branch"] |= {"margin": 0.1, "ask_margin": 0.2, "entropy_weight": 0.1}
-    file.write_text("\n".join(map(json.dumps, [header | {"version": 1}, first, *lines])))
-    with caplog.at_level("INFO"):
-        again = read_trace(file)
-    assert "version 1" in caplog.text
-    assert again.header.profile == HEADER.profile
-    (found,) = again.steps[0].fork.branches
-    assert (found.lead, found.error, found.mean_logprob) == (None, None, -1.0)
-
-
 def test_a_trace_holds_nothing_that_a_terminal_obeys(tmp_path):
     file = tmp_path / "trace.jsonl"
     text = "\x9b31m \x7f \u2028 \ud800 é"
@@ -216,32 +200,3 @@ def test_a_profile_classifies_its_own_steps_as_it_did(trace):
     assert classify([lost], profile) == [Strategy.THINK_SAMPLE], "no text may be inserted there"
     calm = profile.replace({"thresholds": {"low_entropy": 99, "low_varentropy": 999}})
     assert set(classify(steps, calm)) == {"argmax"}
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_fields_are_read_under_their_former_names(trace, version):
-    file, _ = trace
-    steps = read_trace(file).steps
-    header, *records = map(json.loads, file.read_text().splitlines())
-    fork = asdict(Fork((Branch((1,), " x", -1.0, 2.0, lead=0.0, error=0.0),), 0))
-    records[0] |= {"proposed": 2, "accepted": 1, "triggered_at": 0, "fork": fork}
-    expected = replace(steps[0], fork=Fork(**fork | {"branches": (Branch(**fork["branches"][0]),)}))
-    records = [as_before(record) if record["record"] == "step" else record for record in records]
-    header["profile"] = renamed_back(header["profile"], old_names.SECTIONS)
-    file.write_text("\n".join(map(json.dumps, [header | {"version": version}, *records])))
-    again = read_trace(file)
-    assert again.header.profile == HEADER.profile
-    assert again.steps == [replace(expected, triggered_at=0), *steps[1:]]
-    assert (again.steps[0].proposed, again.steps[0].accepted) == (2, 1)
-
-
-def as_before(step):
-    """Return the record of a step with the names of versions 1 and 2."""
-    fork = step["fork"] and renamed_back(step["fork"], old_names.FORK) | {"chosen_by": "judge"}
-    return renamed_back(step | {"fork": fork}, old_names.STEP)
-
-
-def renamed_back(record, names):
-    """Return a record as it was written before its fields were renamed."""
-    former = {now: then for then, now in names.items()}
-    return {former.get(name, name): value for name, value in record.items()}

@@ -20,6 +20,7 @@ from entropix_mlx.step import Step
 from entropix_mlx.tui.app import ChatApp
 from entropix_mlx.tui.composer.status import State
 from entropix_mlx.tui.screens.dialogs import LongTextDialog, TextDialog
+from entropix_mlx.tui.screens.picker import Picker
 from entropix_mlx.tui.transcript.answer import TokenBlock
 from entropix_mlx.tui.viewer import ViewerApp
 from tests.conftest import make_byte_tokenizer, make_tiny_model
@@ -196,7 +197,7 @@ async def ask(pilot, text: str) -> None:
 
 async def fill(pilot, text: str) -> None:
     """Answer a text dialog."""
-    await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
+    await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog | Picker))
     pilot.app.screen.query_one(Input).value = text
     await pilot.press("enter")
     await pilot.pause()

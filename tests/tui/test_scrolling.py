@@ -22,7 +22,7 @@ async def test_page_keys_scroll_the_text(inside, make_chat):
         await ask(pilot, "hi")
         await ask(pilot, "hello")
         if inside:
-            await pilot.press("tab")
+            await pilot.press("tab", "ctrl+e")
         transcript, newest = app.workspace.transcript, app.query_one(Newest)
         await until(pilot, lambda: transcript.scroll_y >= transcript.max_scroll_y - 1 > 0)
         assert not newest.display

@@ -6,10 +6,7 @@ After a change that is meant: pytest tests/tui --snapshot-update, and look at th
 import pytest
 
 from entropix_mlx import Profile, Settings
-from entropix_mlx.backends.events import DuelStepsArrived, UserMessage
-from entropix_mlx.tui.screens.duel import DuelScreen
 from entropix_mlx.tui.screens.tuning.tune import TuneScreen
-from tests.steps import make_step, make_steps
 from tests.tui.conftest import make_viewer
 
 TO_A_FORK = ["home", *["right"] * 14]
@@ -35,26 +32,8 @@ def test_tuning(snap_compare):
     async def tune(pilot):
         preview = pilot.app.workspace.preview
         await pilot.app.push_screen(
-            TuneScreen(Settings(profile=Profile.load()), False, preview, print)
+            TuneScreen(Settings(profile=Profile.load()), False, preview, print, print)
         )
         await pilot.press("shift+right", "shift+right")
 
     assert snap_compare(make_viewer(), run_before=tune, terminal_size=(80, 24))
-
-
-def test_duel(snap_compare):
-    steps = make_steps(20)
-    others = [*steps[:12], *(make_step(n, " other", token=7) for n in range(12, 20))]
-
-    async def fight(pilot):
-        def start(question, sides, cancel):
-            screen.begun = cancel
-
-        question = UserMessage("What did he do?")
-        screen = DuelScreen(question, Settings(seed=1), 1, start, Profile.load())
-        await pilot.app.push_screen(screen)
-        await pilot.pause()
-        for side, answer in enumerate((steps, others)):
-            screen.receive(DuelStepsArrived(screen.begun, side, answer, ended=True))
-
-    assert snap_compare(make_viewer(), run_before=fight, terminal_size=(120, 40))

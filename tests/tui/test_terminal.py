@@ -57,7 +57,7 @@ def test_another_encoding_is_named(on_terminal, encoding):
     [
         (["chat"], "utf-8", "dumb", "--plain"),
         (["chat"], "ascii", "xterm", "--plain"),
-        (["view", "trace.jsonl"], "utf-8", "dumb", "entropix report"),
+        (["view", "trace.jsonl"], "utf-8", "dumb", "--html"),
     ],
 )
 def test_the_message_names_the_way_out(on_terminal, capsys, command, encoding, term, instead):
@@ -99,9 +99,13 @@ class DemoInTerminal:
         return self.process.communicate(timeout=60)[1]
 
 
-@pytest.mark.parametrize("sent", [None, signal.SIGTERM], ids=["closed", "terminated"])
+@pytest.mark.parametrize(
+    "sent", [None, signal.SIGTERM, signal.SIGHUP], ids=["closed", "terminated", "hung up"]
+)
 def test_the_app_ends_with_its_terminal(sent):
     with DemoInTerminal() as app:
+        for _ in range(3):
+            app.process.send_signal(signal.SIGCONT)  # it comes with SIGHUP
         if sent is None:
             os.close(app.ours)
         else:

@@ -6,6 +6,7 @@ FUZZ_TIMES makes the random walks longer, FUZZ_SEED gives others.
 import itertools
 import os
 import random
+import string
 
 import pytest
 from textual import events
@@ -17,6 +18,7 @@ from textual.widgets import Input
 from entropix_mlx.backends.recorded import RecordedBackend, Recording, demo_recording
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.chat.store import Store
+from entropix_mlx.configuration import Configuration
 from entropix_mlx.constraints.constraint import Constraint
 from entropix_mlx.extraction.review import Review
 from entropix_mlx.settings import Settings
@@ -204,6 +206,31 @@ async def test_a_random_walk(make, size, make_chat, tmp_path, monkeypatch):
             await act(pilot, kind, given)
         await pilot.press("ctrl+q")
     assert app.return_code == 0
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+async def test_nothing_that_is_typed_in_the_tokens_changes_a_file(make_chat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "config.toml").write_text('[screen]\ntheme = "nord"\n')
+    configuration = Configuration.load(tmp_path / "config.toml")
+    app = make_chat(store=Store(tmp_path / "chats"), configuration=configuration)
+    source, letters = random.Random(SEED), string.ascii_letters + string.digits + "+-=[]<>{}()?!.,"
+    async with running(app) as pilot:
+        await asked(pilot)
+        await until(pilot, lambda: len(files(tmp_path)) > 1)
+        await pilot.press("tab")
+        before = files(tmp_path)
+        for key in ["cats", "for me", "=", *source.choices(letters, k=60 * TIMES)]:
+            await pilot.press(*("space" if letter == " " else letter for letter in key))
+            while len(app.screen_stack) > 1:
+                await pilot.press("escape")
+            app.composer.text = ""
+            app.workspace.transcript.focus()
+        assert files(tmp_path) == before
 
 
 async def test_a_dialog_that_another_one_covers_does_not_close_it(make_chat):

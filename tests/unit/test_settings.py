@@ -39,8 +39,6 @@ IMPOSSIBLE = {
     "profile": [3],
     "changes": [[1]],
     "repetition_penalty": [0],
-    "dry_base": [0.5],
-    "dry_allowed_length": [1.5],
     "logit_bias": [[1], {-1: 1}, {1: "x"}],
 }
 

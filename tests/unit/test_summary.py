@@ -43,7 +43,7 @@ def test_the_tokens_of_a_fork_at_the_beginning_come_at_once():
 @pytest.mark.parametrize(("threshold", "unsure"), [(0.1, False), (0.5, True)])
 def test_an_answer_is_unsure_by_the_margin_of_its_first_word(threshold, unsure):
     steps = [make_step(0, " ", margin=0.9), make_step(1, "Yes", margin=0.2)]
-    rule = {"score": "first_margin", "threshold": threshold, "risk": 0.2, "n": 10}
+    rule = {"score": "min_margin", "threshold": threshold, "risk": 0.2, "n": 10}
     verdict = Profile.load().replace({"abstain": rule}).abstain.verdict(AnswerMetrics.of(steps))
     assert (verdict.value, verdict.unsure) == (0.2, unsure)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -11,9 +10,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Step
-from entropix_mlx.summary import Summary
+from ..answer import Answer
 
 LONG = 8
 """From so many digits on, a seed is shortened; the end of an answer names it in full."""
@@ -44,7 +41,7 @@ _REFUSALS = {
     State.LOADING: "the model is still loading",
     State.READING: "an answer is being generated: Escape stops it",
     State.GENERATING: "an answer is being generated: Escape stops it",
-    State.FAILED: "there is no model: F5 chooses another, Ctrl+Q quits",
+    State.FAILED: "there is no model: Ctrl+L chooses another, Ctrl+Q quits",
 }
 
 
@@ -58,18 +55,12 @@ class StatusLine(Widget):
     """Of the confidence in an answer that was chosen among several; shown when it has ended."""
     context_length: reactive[int] = reactive(0)
     """Tokens that the model can hold; 0 while it is unknown."""
-    seed: reactive[int | None] = reactive(None)
     sampler: reactive[str] = reactive("")
-    profile: reactive[str] = reactive("")
     model: reactive[str] = reactive("")
-    # These change with every token, and are drawn at the pace of the gauges.
+    # It changes with every token, and is drawn at the pace of the gauges.
     context_used: reactive[int] = reactive(0, repaint=False)
-    speed: reactive[float] = reactive(0.0, repaint=False)
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self._summary = Summary()
-        self._began = 0.0  # to load
+    answer: reactive[Answer | None] = reactive(None, always_update=True, init=False)
+    _began = 0.0  # to load
 
     def on_mount(self) -> None:
         self.set_interval(LOADING_SECONDS, self._count_loading)
@@ -87,35 +78,21 @@ class StatusLine(Widget):
         if self.is_attached:
             self.screen.refresh_bindings()
 
-    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        self._summary = Summary.of(steps)
-        self.profile = profile.name
-        self.draw()
-
-    def add_steps(self, steps: Sequence[Step]) -> None:
-        for step in steps:
-            self._summary.add(step)
-        self.context_used += len(steps)
-
-    def draw(self) -> None:
-        self.speed = self._summary.tokens_per_second
-        self.refresh()
-
     def render(self) -> Content:
-        seed, model = str(self.seed), Path(self.model).name
-        named = self.profile.casefold() in model.casefold()
+        answer = self.answer or Answer()
+        summary, profile = answer.summary, answer.profile.name
+        seed, model = str(answer.seed), Path(self.model).name
+        named = profile.casefold() in model.casefold()
         parts = [
             f"{self.state.value} {self.progress}".strip(),
             "" if self.state.busy else self.basis,
-            f"{self.speed:.1f} tok/s" if self.speed else "",
-            f"{self._summary.tokens_per_pass:.1f} tokens/forward pass"
-            if self._summary.accepted
-            else "",
+            f"{summary.tokens_per_second:.1f} tok/s" if summary.tokens_per_second else "",
+            f"{summary.tokens_per_pass:.1f} tokens/forward pass" if summary.accepted else "",
             f"context {self.context_used}/{self.context_length or '?'}",
-            "" if self.seed is None else f"seed {seed if len(seed) < LONG else seed[:4] + '…'}",
+            "" if answer.seed is None else f"seed {seed if len(seed) < LONG else seed[:4] + '…'}",
             self.sampler,
             model,
-            "" if named else f"profile {self.profile}",
+            "" if named else f"profile {profile}",
         ]
         known = list(filter(None, parts))
         while len(known) > 1 and len(" · ".join(known)) > self.content_size.width:

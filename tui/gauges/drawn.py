@@ -12,9 +12,12 @@ from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual.content import Content
 from textual.geometry import Region, Size
+from textual.reactive import reactive
 from textual.strip import Strip
 from textual.style import Style
 from textual.widgets import Static
+
+from ..answer import Answer
 
 MOST_STYLES = 500
 """Rendered styles that a widget remembers."""
@@ -27,6 +30,9 @@ class Drawn(Static):
 
     ALLOW_SELECT = False
 
+    answer: reactive[Answer | None] = reactive(None, always_update=True, init=False, repaint=False)
+    """What a gauge shows; bound to that of the workspace."""
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._content = Content()
@@ -35,7 +41,10 @@ class Drawn(Static):
         self._known_styles: dict[int, tuple[Style, RichStyle]] = {}
 
     def draw(self) -> None:
-        """Draw for the width and height that there are; subclasses that follow an answer do."""
+        """Draw for the width and height that there are; subclasses that show an answer do."""
+
+    def watch_answer(self) -> None:
+        self.draw()
 
     def on_resize(self) -> None:
         self.draw()

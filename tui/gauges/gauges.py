@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from statistics import fmean
+from collections.abc import Mapping
 
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.style import Style
 
 from entropix_mlx.palette import SHORT_NAMES, SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
-from entropix_mlx.step import Fork, Step, Strategy
+from entropix_mlx.step import Fork, Strategy
 from entropix_mlx.traces.explain import words
 
-from ..containers import Blank
 from ..drawing import DIM, bar, by_profile, runs, scales
 from ..help_text import reachable
 from ..styles import COLOURS, STYLES
 from .drawn import Drawn
 
-PLAIN = Style()
-LABEL_WIDTH = 4
+NARROWEST = 32
+"""Cells that the gauges take at least."""
 THRESHOLDS = ("entropy", "varentropy", "margin")
 """The measurements that have thresholds."""
 NAME, LONGEST = 11, 15
@@ -44,106 +40,33 @@ TEXT_INDENT = BAR_WIDTH + 10
 """Cells before the text of a branch."""
 
 
-class LiveValues:
-    """The values that gauges show: of the newest token, or averages at the end of an answer."""
-
-    def __init__(self, steps: Sequence[Step] = ()) -> None:
-        """Begin with a whole answer; steps that are added later are of one that is growing."""
-        self.step: Step | None = None
-        """The newest one; None at the end of an answer, and before its beginning."""
-        self.counts: Counter[Strategy] = Counter()
-        """Tokens by strategy."""
-        self._sums: Counter[str] = Counter()
-        self._strains: list[float] = []
-        self.add(steps)
-        self.step = None
-
-    def add(self, steps: Sequence[Step]) -> None:
-        for step in steps:
-            self.counts[step.strategy] += 1
-            self._sums.update(step.metrics._asdict())
-            if step.strain is not None:
-                self._strains.append(step.strain)
-            self.step = step
-
-    @property
-    def tokens(self) -> int:
-        return self.counts.total()
-
-    @property
-    def values(self) -> Mapping[str, float]:
-        """The measurements to show, by name; empty if nothing was measured yet."""
-        if self.step is not None:
-            return self.step.metrics._asdict()
-        return {name: total / self.tokens for name, total in self._sums.items()}
-
-    @property
-    def strain(self) -> float | None:
-        """Bits; None where no constraint was put on the answer."""
-        if not self._strains:
-            return None
-        return self._strains[-1] if self.step is not None else fmean(self._strains)
-
-    @property
-    def style(self) -> Style:
-        if self.step is not None:
-            return COLOURS[self.step.strategy]
-        return PLAIN if self.tokens else DIM
-
-
-class Gauges(Blank, VerticalScroll):
-    """All gauges, one below the other: of the newest token, or at the end of the whole answer."""
-
-    DEFAULT_CSS = """
-    Gauges { padding: 0 1; }
-    Gauges Static { height: auto; }
-    """
-
-    def __init__(self, profile: Profile, *, id: str) -> None:
-        super().__init__(id=id, can_focus=False)
-        self._profile = profile
-        self._values = LiveValues()
-        self._fork: Fork | None = None  # whose branches race in the place of the bars
-        self.has_thresholds = True
-        """See `draw_counts`."""
-
-    def compose(self) -> ComposeResult:
-        for name in ("bars", "counts"):
-            yield Drawn(id=name)
-
-    def on_resize(self) -> None:
-        self.draw()
-
-    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show a whole answer, with its averages, and a profile's thresholds."""
-        self._profile = profile
-        self._values, self._fork = LiveValues(steps), None
-        self.draw()
-
-    def show_fork(self, fork: Fork) -> None:
-        """Show the branches of a fork from the next `draw` on, until the next step."""
-        self._fork = fork
-
-    def add_steps(self, steps: Sequence[Step]) -> None:
-        self._fork = None
-        self._values.add(steps)
+class Bars(Drawn):
+    """H, V and the margin; of the newest token, or at the end of the whole answer."""
 
     def draw(self) -> None:
-        width = self.content_size.width - 1
-        if width < 32:
+        answer, width = self.answer, self.content_size.width - 1
+        if answer is None or width < NARROWEST:
             return
-        live = self._values
-        values, style = live.values, live.style
-        ended = live.tokens and live.step is None
-        title = f"averages over {live.tokens} tokens" if ended else ""
-        bars = draw_bars(values, style, self._profile, width, title)
-        if live.strain is not None:
-            bars += Content("\n") + draw_strain(live.strain, style, width)
-        if self._fork is not None:
-            bars = in_place_of(bars, draw_race(self._fork, width))
-        counts = draw_counts(live.counts, width, self.has_thresholds, self._profile)
-        self.query_one("#bars", Drawn).draw_content(bars)
-        self.query_one("#counts", Drawn).draw_content(counts)
+        step = answer.newest
+        style = COLOURS[step.strategy] if step else Style() if answer.steps else DIM
+        ended = answer.steps and step is None
+        title = f"averages over {len(answer.steps)} tokens" if ended else ""
+        bars = draw_bars(answer.values, style, answer.profile, width, title)
+        if answer.strain is not None:
+            bars += Content("\n") + draw_strain(answer.strain, style, width)
+        if answer.fork is not None:
+            bars = in_place_of(bars, draw_race(answer.fork, width))
+        self.draw_content(bars)
+
+
+class Counts(Drawn):
+    """The tokens of each strategy."""
+
+    def draw(self) -> None:
+        answer, width = self.answer, self.content_size.width - 1
+        if answer is not None and width >= NARROWEST:
+            counts = answer.summary.strategies
+            self.draw_content(draw_counts(counts, width, answer.decides, answer.profile))
 
 
 def in_place_of(drawing: Content, other: Content) -> Content:
@@ -228,23 +151,6 @@ def draw_counts(
         drawn_bar = Content.styled(drawn, COLOURS[strategy])
         lines.append(styled + Content(gap) + drawn_bar + Content(number))
     return Content("\n").join(lines)
-
-
-class ForkRace(Drawn):
-    """The branches of a fork, while they are compared."""
-
-    DEFAULT_CSS = "ForkRace { height: auto; padding: 0 1; display: none; }"
-    _fork: Fork | None = None
-
-    def show(self, fork: Fork | None) -> None:
-        """Show a fork from the next `draw` on; None hides it at once."""
-        self._fork = fork
-        self.display = self.display and fork is not None
-
-    def draw(self) -> None:
-        if self._fork is not None:
-            self.display = True
-            self.draw_content(draw_race(self._fork, self.container_size.width - 2))
 
 
 def draw_race(fork: Fork, width: int) -> Content:

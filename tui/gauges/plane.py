@@ -20,6 +20,7 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import first_fit, table
 from entropix_mlx.step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 
+from ..answer import Answer
 from ..drawing import DIM, OVERFLOW, runs, scales
 from ..styles import COLOURS, faded, tinted
 from .drawn import Drawn
@@ -155,9 +156,11 @@ class Cloud:
         """By column and line: the braille dots, and the strategy of the last token there."""
         self.beyond_h = self.beyond_v = False
         """Whether a token lies beyond the scale."""
+        self.tokens = 0
 
     def add(self, steps: Iterable[Step], strategies: Iterable[Strategy]) -> None:
         for step, strategy in zip(steps, strategies, strict=True):
+            self.tokens += 1
             x, y = self.plane.place(step.entropy, step.varentropy, fine=2)
             cell = x // 2, y // 4
             dots, _ = self.cells.get(cell, (0, strategy))
@@ -250,63 +253,38 @@ def _with_axes(cells: list[list[Cell]], cloud: Cloud, known: Lines) -> list[Cont
 
 
 class Plane(Drawn):
-    """Follows the answer on the map."""
+    """Shows an answer on the map."""
 
     DEFAULT_CSS = "Plane { height: 12; }"
 
-    def __init__(self, profile: Profile, *, id: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._profile = profile
-        self._steps: list[Step] = []
-        self._strategies: list[Strategy] = []
-        self._pointed: int | None = None
         self._background = Background([], {})
         self._known: Lines = {}
-        self._cloud: Cloud | None = None  # None where everything is to be drawn again
-
-    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        self.show_strategies(steps, [step.strategy for step in steps], profile)
-
-    def show_strategies(
-        self, steps: Sequence[Step], strategies: Sequence[Strategy], profile: Profile
-    ) -> None:
-        self._steps, self._strategies = list(steps), list(strategies)
-        self._profile, self._cloud = profile, None
-        self.draw()
-
-    def add_steps(self, steps: Sequence[Step]) -> None:
-        strategies = [step.strategy for step in steps]
-        self._steps += steps
-        self._strategies += strategies
-        if self._cloud is not None:
-            self._cloud.add(steps, strategies)
-
-    def point(self, index: int | None) -> None:
-        self._pointed = index
-        self.draw()
-
-    def on_resize(self) -> None:
-        self._cloud = None
+        self._cloud: Cloud | None = None
+        self._of: tuple[Answer | None, Profile | None] = None, None  # what the cloud shows
 
     @property
     def map(self) -> Map | None:
         """The map at the size of the widget; None where there is no room."""
         columns, lines = self.content_size.width - MARGIN_LEFT, self.content_size.height - 1
-        if columns < SMALLEST[0] or lines < SMALLEST[1]:
+        if self.answer is None or columns < SMALLEST[0] or lines < SMALLEST[1]:
             return None
-        return Map.of(self._profile, columns, lines)
+        return Map.of(self.answer.profile, columns, lines)
 
     def draw(self) -> None:
-        plane = self.map
-        if plane is None:
+        answer, plane = self.answer, self.map
+        if answer is None or plane is None:
             self.draw_content(Content())
             return
-        if self._cloud is None:
-            self._background = Background.of(self._profile, plane)
+        of = answer, answer.profile
+        if self._cloud is None or self._cloud.plane != plane or of != self._of:
+            self._of, self._background = of, Background.of(answer.profile, plane)
             self._cloud = Cloud(plane)
-            self._cloud.add(self._steps, self._strategies)
-        trail = list(zip(self._steps[-TRAIL:], self._strategies[-TRAIL:], strict=True))
+        new = slice(self._cloud.tokens, None)
+        self._cloud.add(answer.steps[new], answer.strategies[new])
+        marks = list(zip(answer.steps[-TRAIL:], answer.strategies[-TRAIL:], strict=True))
         pointed = None
-        if self._pointed is not None and self._pointed < len(self._steps):
-            pointed = self._steps[self._pointed], self._strategies[self._pointed]
-        self.draw_content(draw_plane(self._background, self._cloud, trail, pointed, self._known))
+        if answer.cursor is not None:
+            pointed = answer.steps[answer.cursor], answer.strategies[answer.cursor]
+        self.draw_content(draw_plane(self._background, self._cloud, marks, pointed, self._known))

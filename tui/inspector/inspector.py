@@ -23,7 +23,7 @@ from entropix_mlx.step import (
     Step,
     Strategy,
 )
-from entropix_mlx.traces.explain import ORIGINS, Case, explain, fate
+from entropix_mlx.traces.explain import ORIGINS, Case, explain
 from entropix_mlx.traces.scales import SCALES
 
 from ..containers import Blank
@@ -59,7 +59,6 @@ class Inspector(Blank, VerticalScroll):
         self._distribution: DrawDistribution | None = None
         self.attention: AttentionMap | None = None
         """What the token looked at, if that is known."""
-        self._layer, self._head = 0, 0  # counted from 1; 0 is the mean
         self._selected = 0
         self.has_model = True
         """Whether there is a model, which can continue with an alternative."""
@@ -100,7 +99,7 @@ class Inspector(Blank, VerticalScroll):
         if not self.has_model:
             return ""
         if self.chosen:
-            return "f: continue from here"
+            return "Enter: continue with it"
         more = "" if self._distribution else " · b: what it was drawn from"
         return f"↑ ↓ choose{more}" + ("" if self.attention else " · v: what it looked at")
 
@@ -125,21 +124,10 @@ class Inspector(Blank, VerticalScroll):
                 self._distribution = event.found
             self._draw()
 
-    def turn_attention(self, layer: int, head: int) -> None:
-        """Go on to another layer or head; between the last and the first is the mean."""
-        if self.attention is not None:
-            layers = self.attention.layers
-            self._layer = (self._layer + layer) % (len(layers) + 1)
-            self._head = (self._head + head) % (min(map(len, layers)) + 1)
-            self._draw()
-
     @property
     def shares(self) -> list[float]:
-        """The shares of attention that each token before this one has, in this layer and head."""
-        if self.attention is None:
-            return []
-        layer, head = (n - 1 if n else None for n in (self._layer, self._head))
-        return self.attention.shares(layer, head)
+        """The attention that each token before this one has: the mean of all layers and heads."""
+        return [] if self.attention is None else self.attention.shares()
 
     def move(self, by: int) -> None:
         if self._step is not None:
@@ -174,9 +162,7 @@ class Inspector(Blank, VerticalScroll):
             "branches": draw_branches(fork, branch, width, hint) if fork else Content(),
         }
         if self.attention is not None:
-            parts["attention"] = draw_attention(
-                self.attention, self.shares, self._layer, self._head, width
-            )
+            parts["attention"] = draw_attention(self.attention, self.shares, width)
         for name, content in parts.items():
             part = self.query_one(f"#inspector-{name}", Static)
             part.display = bool(content.plain)
@@ -216,17 +202,9 @@ def draw_alternatives(
     return Content("\n").join(lines)
 
 
-def draw_attention(
-    attention: AttentionMap, shares: Sequence[float], layer: int, head: int, width: int
-) -> Content:
-    """Return the tokens that a token looked at most, with their shares as bars.
-
-    Layer and head are counted from 1, and 0 is the mean.
-    """
-    read = (("layer", layer, len(attention.layers)), ("head", head, len(attention.layers[0])))
-    of = ", ".join(
-        f"{name} {n} of {all_}" if n else f"mean of {all_} {name}s" for name, n, all_ in read
-    )
+def draw_attention(attention: AttentionMap, shares: Sequence[float], width: int) -> Content:
+    """Return the tokens that a token looked at most, with their shares as bars."""
+    of = f"mean of {len(attention.layers)} layers, {len(attention.layers[0])} heads each"
     lines = [Content.styled("what it looked at most", HEADING), Content.styled(of, DIM)]
     most = most_looked_at(shares)[:NAMED]
     for index in most:
@@ -234,8 +212,7 @@ def draw_attention(
         text = token_text(attention.texts[index])[:12].ljust(12)
         drawn = bar(shares[index], shares[most[0]], max(4, width - 29))
         lines.append(Content(f"{text} {drawn} {shares[index]:6.1%} {where}"))
-    rest = f"{shares[0]:.0%} rests on the first token\n{{ }} another layer, ( ) another head"
-    lines.append(Content.styled(rest, DIM))
+    lines.append(Content.styled(f"{shares[0]:.0%} rests on the first token", DIM))
     return Content("\n").join(lines)
 
 
@@ -321,8 +298,6 @@ def draw_branches(fork: Fork, selected: int | None, width: int, hint: str = "") 
         mark = "✓" if number == fork.winner else "▸" if number == selected else " "
         text = printable(branch.text).replace("\n", "⏎")
         line = f"{stem}{mark}{_score(branch, first=number == 0):<{SCORE_WIDTH}}{text}"
-        if number == selected and branch.stopped:
-            line += f" ({fate(branch)})"
         style = HEADING if number in (fork.winner, selected) else DIM
         lines.append(Content.styled(line if number == selected else line[:width], style))
     return Content("\n").join([*lines, Content.styled(hint, DIM)] if hint else lines)

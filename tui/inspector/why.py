@@ -2,84 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from textual.content import Content
+from textual.reactive import reactive
 from textual.widgets import Static
 
 from entropix_mlx.palette import printable
-from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Fork, Step, Strategy
+from entropix_mlx.step import Fork, Strategy
 from entropix_mlx.summary import LOOP_ENDING, Summary
 from entropix_mlx.traces.explain import Explanation, explain, standing
 
+from ..answer import Answer
 from ..drawing import DIM
 from ..styles import COLOURS
 
 ENDINGS = {"stop": "end of text", "length": "token limit"}
 BREAK = 12
 """Cells that the break of a line may leave empty: a longest word."""
-OUTSIDE, INSIDE = "Tab", "← →"
-"""The keys that go to a token from the field, and from another token."""
-HINTS = ("why these tokens, and alternatives", "why, and alternatives", "why?")
-"""The use of these keys, as far as there is room."""
+OUTSIDE, INSIDE = "Tab", "n"
+"""The keys that go to an unsure place from the field, and from another token."""
 
 
 class Why(Static):
     """Explains a token: the decision, its reasons and effect, and the near miss."""
 
-    def __init__(self, profile: Profile, *, id: str) -> None:
-        super().__init__(id=id)
-        self.seed: int | None = None
-        """The seed of the answer."""
-        self._key = OUTSIDE
-        self.thresholds: Profile | None = profile
-        """The profile that decides; None where the sampler has no thresholds."""
-        self._summary = Summary()
-        self._newest: Step | None = None
-        self._pointed: Step | None = None
-        self._comparing: Fork | None = None
-        self._ended = True  # no more steps will come
-
-    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        self._summary = Summary.of(steps)
-        self._newest, self._comparing, self._ended = None, None, True
-        self.draw()
-
-    def name_key(self, inside: bool) -> None:
-        """Name the key that goes to a token from inside the tokens, or from outside."""
-        self._key = INSIDE if inside else OUTSIDE
-        self.draw()
-
-    def add_steps(self, steps: Sequence[Step]) -> None:
-        for step in steps:
-            self._summary.add(step)
-        self._newest, self._comparing, self._ended = steps[-1], None, False
-
-    def show_fork(self, fork: Fork) -> None:
-        self._comparing = fork
-
-    def point(self, step: Step | None) -> None:
-        self._pointed = step
-        self.draw()
+    answer: reactive[Answer | None] = reactive(None, always_update=True, init=False, repaint=False)
+    inside: reactive[bool] = reactive(False, init=False, repaint=False)
+    """Whether the tokens have the focus: the key that goes to a place depends on it."""
 
     def on_resize(self) -> None:
-        self.draw()
+        self.watch_answer()
 
-    def draw(self) -> None:
-        if self.content_size.width:
-            self.update(self._content(), layout=False)
+    def watch_answer(self) -> None:
+        if self.answer is not None and self.content_size.width:
+            self.update(self._content(self.answer), layout=False)
 
-    def _content(self) -> Content:
-        if self._comparing is not None and self._pointed is None:
-            return draw_leader(self._comparing)
-        step = self._pointed or self._newest
-        if step is not None and (self._pointed or not self._ended):
-            width = self.content_size.width
+    def watch_inside(self) -> None:
+        self.watch_answer()
+
+    def _content(self, answer: Answer) -> Content:
+        step, width = answer.pointed or answer.newest, self.content_size.width
+        if answer.fork is not None and answer.pointed is None:
+            return draw_leader(answer.fork)
+        if step is not None:
             room = width * self.content_size.height - (self.content_size.height - 1) * BREAK
-            return draw_why(explain(self.thresholds, step), room)
-        if self._summary.completion_tokens:
-            return draw_ending(self._summary, self.seed, self._key, self.content_size.width)
+            return draw_why(explain(answer.thresholds, step), room)
+        if answer.steps:
+            hint = places_hint(answer.places, INSIDE if self.inside else OUTSIDE)
+            return draw_ending(answer.summary, answer.seed, hint, width)
         return Content()
 
 
@@ -96,8 +65,15 @@ def draw_why(why: Explanation, width: int) -> Content:
     return Content.assemble((why.heading, COLOURS[why.strategy]), line[len(why.heading) :])
 
 
-def draw_ending(summary: Summary, seed: int | None, key: str, width: int) -> Content:
-    """Return the end of an answer, its length, speed and seed, and the longest hint that fits."""
+def places_hint(places: int, key: str) -> str:
+    """Return how many unsure places there are, and the key that goes there."""
+    if not places:
+        return f"{key}: why?"
+    return f"{places} unsure place{'s' if places > 1 else ''} · {key}"
+
+
+def draw_ending(summary: Summary, seed: int | None, hint: str, width: int) -> Content:
+    """Return the end of an answer, its length, and as much of the rest as fits before a hint."""
     parts = [
         LOOP_ENDING if summary.stopped else ENDINGS.get(summary.finish_reason or "", "stopped"),
         f"{summary.completion_tokens} tokens",
@@ -106,11 +82,9 @@ def draw_ending(summary: Summary, seed: int | None, key: str, width: int) -> Con
         f"{summary.tokens_per_second:.1f} tok/s" if summary.tokens_per_second else "",
     ]
     known = list(filter(None, parts))
-    lines = [" · ".join([*known, f"{key}: {hint}"]) for hint in HINTS]
-    shorter = (known[:cut] for cut in range(len(known) - 1, 1, -1))
-    lines += [" · ".join([*kept, f"{key}: {HINTS[-1]}"]) for kept in shorter]
-    short = " · ".join(parts[:2])
-    return Content.styled(next((line for line in lines if len(line) <= width), short), DIM)
+    shorter = (known[:cut] for cut in range(len(known), 0, -1))
+    lines = (" · ".join([*kept, hint]) for kept in shorter)
+    return Content.styled(next((line for line in lines if len(line) <= width), hint), DIM)
 
 
 def draw_leader(fork: Fork) -> Content:

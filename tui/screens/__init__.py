@@ -1,1 +1,1 @@
-"""Screens over the chat: dialogs, the settings, the duel."""
+"""Screens over the chat: dialogs and the settings."""

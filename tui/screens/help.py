@@ -1,4 +1,4 @@
-"""The page behind F1: the measurements, the strategies, the marks, the keys."""
+"""The page behind ? and F1: the keys, the strategies, the measurements, the marks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Label, Static
 
-from entropix_mlx.chat.slash import Command, listing
 from entropix_mlx.profiles.profile import Profile
 
 from ..help_text import ALTERNATIVES, marks, measurements, strategies
@@ -22,34 +21,25 @@ from .dialogs import Dialog
 class HelpScreen(Dialog[None]):
     """Explains the screen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1,q", "dismiss", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1,question_mark,q", "dismiss", "Close")]
 
-    def __init__(
-        self,
-        profile: Profile,
-        groups: Mapping[str, Sequence[BindingType]],
-        commands: tuple[Command, ...] = (),
-    ) -> None:
+    def __init__(self, profile: Profile, groups: Mapping[str, Sequence[BindingType]]) -> None:
         """Make the page; each group of bindings is a column under its heading."""
         super().__init__()
         self._profile = profile
         self._groups = groups
-        self._commands = commands
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
             yield Label("↑ ↓ scroll, Escape closes", classes="hint")
+            with Horizontal(classes="keys"):
+                for heading, bindings in self._groups.items():
+                    yield Static(_key_table(heading, bindings))
             title = f"What the colours mean, with the numbers of {self._profile.name}"
             yield Static(_section(title, strategies(self._profile)))
             yield Static(_section("What is measured", measurements(self._profile)))
             yield Static(_section("Alternatives", Content(ALTERNATIVES)))
             yield Static(_section("Marks around tokens", marks()))
-            with Horizontal(classes="keys"):
-                for heading, bindings in self._groups.items():
-                    yield Static(_key_table(heading, bindings))
-            if self._commands:
-                heading = "Commands, typed in the field (@FILE inserts the text of a file)"
-                yield Static(_section(heading, Content(listing(self._commands))))
 
 
 def _section(heading: str, content: Content) -> Content:
@@ -57,5 +47,5 @@ def _section(heading: str, content: Content) -> Content:
 
 
 def _key_table(heading: str, bindings: Sequence[BindingType]) -> Content:
-    lines = (f"{key:<8}{title}" for key, title in key_rows(bindings))
+    lines = (f"{key:<9}{title}" for key, title in key_rows(bindings))
     return _section(heading, Content("\n".join(lines)))

@@ -6,7 +6,6 @@ The reasoning of a model is folded into one line, until it is clicked or the cur
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,8 +20,6 @@ from textual.widgets import Static
 
 from entropix_mlx.chat.finding import CLOSING, Reasoning, find_reasoning, quoted
 from entropix_mlx.palette import SWATCHES, printable
-from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Step, Strategy
 
 from ..containers import Column
@@ -158,20 +155,17 @@ class AnswerView(Column):
         before = Content.assemble(*(part for step in steps for part in self._draw_step(step)))
         return block.virtual_region.y + len(before.wrap(max(1, block.content_size.width))) - 1
 
-    def preview(self, profile: Profile | None) -> Preview:
-        """Colour the tokens by the decisions of a profile, None for those that were made."""
-        before = self.strategies
-        decided = [step.strategy for step in self.steps]
-        self.strategies = decided if profile is None else classify(self.steps, profile)
-        other_colours = self._colouring is not Colouring.STRATEGY
-        if other_colours and self._previewed is not (profile is not None):
+    def preview(self, strategies: Sequence[Strategy] | None) -> None:
+        """Colour the tokens by the strategies of other thresholds, None for those that decided."""
+        before, previewed = self.strategies, strategies is not None
+        self.strategies = list(strategies or (step.strategy for step in self.steps))
+        if self._colouring is not Colouring.STRATEGY and self._previewed is not previewed:
             touched = set(range(len(self._blocks)))
         else:
             changes = enumerate(zip(before, self.strategies, strict=True))
             touched = {self._block_of(i) for i, (old, new) in changes if old is not new}
-        self._previewed = profile is not None
+        self._previewed = previewed
         self._redraw(touched)
-        return Preview(self.steps, self.strategies)
 
     def show_colouring(self, colouring: Colouring) -> None:
         self._colouring = colouring
@@ -329,24 +323,6 @@ class AnswerView(Column):
 
     def _neighbour(self, index: int) -> Step | None:
         return self.steps[index] if 0 <= index < len(self.steps) else None
-
-
-@dataclass(frozen=True)
-class Preview:
-    """An answer, and the strategies that other thresholds would choose for its tokens."""
-
-    steps: Sequence[Step] = ()
-    strategies: Sequence[Strategy] = ()
-
-    @property
-    def changed(self) -> int:
-        pairs = zip(self.steps, self.strategies, strict=True)
-        return sum(step.strategy is not strategy for step, strategy in pairs)
-
-    def counts(self, strategy: Strategy) -> tuple[int, int]:
-        """Return the tokens that have a strategy: as decided, and with the other thresholds."""
-        decided = Counter(step.strategy for step in self.steps)
-        return decided[strategy], Counter(self.strategies)[strategy]
 
 
 class TokenBlock(Static):

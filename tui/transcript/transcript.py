@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widget import Widget
-from textual.widgets import Static, TextArea
+from textual.widgets import Static
 
 from entropix_mlx.chat.conversation import Conversation, Turn
 from entropix_mlx.palette import printable
@@ -23,7 +21,8 @@ from entropix_mlx.step import AttentionMap, Step
 
 from ..containers import AutoScroll, Column
 from ..help_text import Welcome
-from ..styles import Colouring, looked_at, notable
+from ..keys import bind
+from ..styles import Colouring, least_sure, looked_at, notable
 from .answer import AnswerView
 from .form import form
 
@@ -79,9 +78,7 @@ class TurnView(Column):
         yield self._form
         if len(self.turn.answers) > 1:
             number, count = self.turn.selected + 1, len(self.turn.answers)
-            alike = len(self.turn.agreeing)
-            agree = f", {alike} agree" if alike > 1 else ""
-            which = f"answer {number} of {count}{agree}: [ and ] switch, F8 lists them"
+            which = f"answer {number} of {count}: [ and ] switch, a lists them"
             yield Static(Content(which), classes="siblings")
 
     def shows(self, turn: Turn) -> bool:
@@ -90,57 +87,6 @@ class TurnView(Column):
         return (
             mine == (turn.question, turn.selected, len(turn.answers)) and self.answer.steps == steps
         )
-
-
-class ForwardsTyping(Widget):
-    """Forwards text that is typed or pasted here to a field, unless it is a key of the screen.
-
-    To be mixed in after another widget's class: Textual looks for styles along the first base.
-    """
-
-    WORD_SECONDS: ClassVar[float] = 0.8
-    """Letters that follow one another so soon are of one word."""
-
-    field: TextArea | None = None
-    """Takes the text, if there is such a widget."""
-    _word = ""  # the letters that have followed one another
-    _typed_at = 0.0  # the last of them
-
-    def on_key(self, event: events.Key) -> None:
-        """Move a word to the field at its first letter that is no key here.
-
-        The letters before it in the word go there as well, though each of them was a key.
-        """
-        character = event.character
-        if self.field is None or character is None or not event.is_printable:
-            self._word = ""
-            return
-        goes_on = event.time - self._typed_at < self.WORD_SECONDS
-        self._word = (self._word if goes_on else "") + character
-        self._typed_at = event.time
-        key = self.screen.active_bindings.get(event.key)
-        # Several keys may have come before the field had the focus.
-        if key is None or not key.enabled or not self.has_focus:
-            event.stop()
-            event.prevent_default()
-            self._forward(character if _repeated(self._word[:-1]) else self._word)
-
-    def on_paste(self, event: events.Paste) -> None:
-        if self.field is not None:
-            event.stop()
-            self._forward(event.text)
-
-    def _forward(self, text: str) -> None:
-        self._word = ""
-        if self.field is not None:
-            start, end = self.field.selection
-            self.field.replace(text, start, end, maintain_selection_offset=False)
-            self.screen.set_focus(self.field)
-
-
-def _repeated(letters: str) -> bool:
-    """Return whether one letter was pressed again and again, which is no word."""
-    return len(letters) > 1 and len(set(letters)) == 1
 
 
 class Newest(Static):
@@ -156,90 +102,47 @@ class Newest(Static):
             self.parent.go_to_end()
 
 
-class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
+class Transcript(AutoScroll, can_focus=True):
     """The conversation; the cursor keys go from token to token."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "left", "move(-1)", "Move", id="transcript.left", key_display="← →",
-            tooltip="Another token",
-        ),
-        Binding("right", "move(1)", "Next token", id="transcript.right", show=False),
-        Binding("home", "move(-100000)", "First token", id="transcript.first", show=False),
-        Binding("end", "move(100000)", "Last token", id="transcript.last", show=False),
-        Binding(
-            "up", "alternative(-1)", "Choose", id="transcript.up", key_display="↑ ↓",
-            tooltip="Another alternative",
-        ),
-        Binding("down", "alternative(1)", "Next", id="transcript.down", show=False),
-        Binding(
-            "less_than_sign", "panel(-1)", "Scroll panel", id="transcript.panelup", show=False,
-            key_display="< >", tooltip="Scroll the side panel",
-        ),
-        Binding(
-            "greater_than_sign", "panel(1)", "Panel down", id="transcript.paneldown", show=False
-        ),
-        Binding(
-            "tab", "app.leave_tokens", "Go back", id="transcript.leave",
-            tooltip="Back to the question",
-        ),
-        Binding(
-            "n", "mark(1)", "Next fork", id="transcript.next_mark", key_display="n N",
-            tooltip="Next or previous fork, thought or resampled token",
-        ),
-        Binding("N", "mark(-1)", "Previous fork", id="transcript.previous_mark", show=False),
-        Binding(
-            "f,enter", "app.fork", "Continue from here", id="transcript.fork", key_display="f",
-            tooltip="Continue from here with the alternative",
-        ),
-        Binding(
-            "b", "app.distribution", "Show draw", id="transcript.distribution",
-            tooltip="Draw: probabilities before and after the sampler's steps",
-        ),
-        Binding(
-            "v", "app.attention", "Show attention", id="transcript.attention",
-            tooltip="Attention: what the token looked at, in question and answer",
-        ),
-        Binding(
-            "right_curly_bracket", "app.turn_attention(1, 0)", "Layer", show=False,
-            id="transcript.layer", key_display="{ }", tooltip="Attention of one layer, or of all",
-        ),
-        Binding(
-            "left_curly_bracket", "app.turn_attention(-1, 0)", "Layer", show=False,
-            id="transcript.layer_before",
-        ),
-        Binding(
-            "right_parenthesis", "app.turn_attention(0, 1)", "Head", show=False,
-            id="transcript.head", key_display="( )", tooltip="Attention of one head, or of all",
-        ),
-        Binding(
-            "left_parenthesis", "app.turn_attention(0, -1)", "Head", show=False,
-            id="transcript.head_before",
-        ),
-        Binding(
-            "left_square_bracket", "app.sibling(-1)", "Switch answer", id="transcript.previous",
-            key_display="[ ]", tooltip="Another of the answers",
-        ),
-        Binding(
-            "right_square_bracket", "app.sibling(1)", "Next", id="transcript.next", show=False
-        ),
-        Binding(
-            "g", "marks", "Show glyphs", id="transcript.marks",
-            tooltip="Glyphs: a glyph before each token",
-        ),
-        Binding(
-            "c", "colours", "Change colours", id="transcript.colours",
-            tooltip="Colours: of the strategy, of the surprise, or none",
-        ),
-        Binding(
-            "ctrl+u", "app.unsure", "List least sure", id="transcript.unsure",
-            tooltip="Least sure: the tokens with the lowest probability; Enter goes there",
-        ),
-        Binding(
-            "t", "reasoning", "Unfold reasoning", id="transcript.reasoning",
-            tooltip="Reasoning: unfold the reasoning of a model",
-        ),
-        Binding("y", "copy", "Copy", id="transcript.copy", tooltip="Copy answer: the last answer"),
+        bind("transcript.leave", "tab", "app.leave_tokens", "Back", footer=True),
+        bind("transcript.left", "left", "move(-1)", "Move", shown="← →", footer=True),
+        bind("transcript.right", "right", "move(1)"),
+        bind("transcript.up", "up", "alternative(-1)", "Choose", shown="↑ ↓", footer=True),
+        bind("transcript.down", "down", "alternative(1)"),
+        bind("transcript.fork", "enter", "app.fork", "Continue with it", shown="Enter",
+             footer=True),
+        bind("transcript.next_mark", "n", "mark(1)", "Next unsure place",
+             "a token that was hardly probable, a fork, a thought", shown="n N", footer=True),
+        bind("transcript.previous_mark", "N", "mark(-1)"),
+        bind("transcript.distribution", "b", "app.distribution", "Draw",
+             "probabilities before and after the sampler's steps", footer=True),
+        bind("transcript.attention", "v", "app.attention", "Attention",
+             "what the token looked at, in question and answer", footer=True),
+        bind("transcript.colours", "c", "colours", "Colours",
+             "of the strategy, of the surprise, none, or H as an underline", footer=True),
+        bind("transcript.previous", "left_square_bracket", "app.sibling(-1)", "Other answer",
+             shown="[ ]", footer=True),
+        bind("transcript.next", "right_square_bracket", "app.sibling(1)"),
+        bind("transcript.answers", "a", "app.answers", "All answers",
+             "to this question, with their scores", shown="a"),
+        bind("transcript.reasoning", "t", "reasoning", "Reasoning",
+             "unfold or fold the reasoning of a model", footer=True),
+        bind("transcript.edit", "e", "app.edit", "Edit question", "change and resend the last one"),
+        bind("transcript.marks", "g", "marks", "Glyphs", "a glyph before each token"),
+        bind("transcript.markdown", "m", "markdown", "Markdown",
+             "answers as Markdown, or as tokens"),
+        bind("transcript.copy", "y", "copy", "Copy answer", "the one with the cursor"),
+        bind("transcript.theme", "T", "app.change_theme", "Theme", "colours of the screen"),
+        bind("transcript.first", "ctrl+a,home", "move(-100000)", "First, last token",
+             shown="Ctrl+A E"),
+        bind("transcript.last", "ctrl+e,end", "move(100000)"),
+        bind("transcript.pageup", "u", "page(-1)", "Scroll the text", shown="u d"),
+        bind("transcript.pagedown", "d", "page(1)"),
+        bind("transcript.panelup", "less_than_sign", "panel(-1)", "Scroll the panel",
+             shown="< >"),
+        bind("transcript.paneldown", "greater_than_sign", "panel(1)"),
     ]  # fmt: skip
 
     @dataclass
@@ -265,8 +168,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
 
     colouring: reactive[Colouring] = reactive(Colouring.STRATEGY, init=False)
     """What the user wants colours to show."""
-    focus_mode: reactive[bool] = reactive(False, init=False)
-    """No colours, but H as an underline."""
     _left_end = False  # the user has scrolled up
 
     def __init__(self, *, id: str) -> None:
@@ -277,7 +178,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         self.cursor: int | None = None
         self._turn: int | None = None  # that of the cursor
         self._shaded: TurnView | None = None
-        self._newest = Newest("↓ newer text below · Ctrl+End goes there")
+        self._newest = Newest("↓ newer text below · Tab, then Ctrl+E goes there")
         self.welcome: Welcome | None = None
         """Shown while there is no turn; to be set before this is on the screen."""
 
@@ -331,28 +232,44 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             # Textual keeps the drawn lines of a thousand widgets, also of those that are gone.
             view.query().refresh()
             await view.remove()
-        looks = self._marks, self.shown_colouring
+        looks = self._marks, self.colouring
         new = [TurnView(turn, *looks) for turn in conversation.turns[common:]]
         self._turns = self._turns[:common] + new
         await self.mount_all(new)
         if new and self.show_vertical_scrollbar:  # wherever the user had scrolled to
             self.anchor()
+        self.can_focus = bool(self._turns)  # or Tab would go to nothing
         if self._markdown:
-            await self.show_markdown(True)
+            await self._show_markdown()
 
-    @property
-    def has_notable(self) -> bool:
-        return any(notable(turn.answer.steps) for turn in self._turns)
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        match action:
+            case "move" | "mark" | "colours" | "marks" | "copy" | "markdown":
+                return bool(self.steps)
+            case "reasoning":
+                return self.answer is not None and self.answer.has_reasoning
+        return True
+
+    def point_at_least_sure(self) -> None:
+        """Put the cursor on the last answer's least sure place, or else on its last token."""
+        place = least_sure(self.steps)
+        if place is None:
+            self.action_move(-1)
+        else:
+            self.point(place, follow=True)
 
     def append(self, steps: list[Step]) -> None:
         if self.last_answer is not None:
             self.last_answer.append(steps)
             self._turns[-1].show_form()
 
-    async def show_markdown(self, shown: bool) -> None:
-        self._markdown = shown
+    async def action_markdown(self) -> None:
+        self._markdown = not self._markdown
+        await self._show_markdown()
+
+    async def _show_markdown(self) -> None:
         for turn in self._turns:
-            await turn.answer.show_markdown(shown)
+            await turn.answer.show_markdown(self._markdown)
 
     def point(self, index: int | None, follow: bool = False, turn: int | None = None) -> None:
         """Put the cursor on a token of a turn, by default the cursor's; None removes the cursor."""
@@ -427,7 +344,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         ahead = [mark for mark in marks if (mark > here if by > 0 else mark < here)]
         around = [mark for mark in marks if mark[0] == self.turn]
         if not ahead and not around:
-            self.notify("no fork, thought or resampled token here")
+            self.notify("no unsure place here")
             return
         turn, index = (ahead or around)[0 if by > 0 else -1]
         self.point(index, True, turn)
@@ -442,7 +359,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
     def action_panel(self, by: int) -> None:
         self.post_message(self.PageTurned(by))
 
-    def page(self, by: int) -> None:
+    def action_page(self, by: int) -> None:
         """Scroll by a page; at the end, follow the text again."""
         if by < 0:
             self.release_anchor()
@@ -454,12 +371,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
     def release_anchor(self) -> None:
         super().release_anchor()
         self._left_end = True
-
-    @property
-    def text_height(self) -> int:
-        """The lines that the conversation takes; 0 without an answer."""
-        answered = self._turns and self._turns[-1].answer.steps
-        return self._turns[-1].virtual_region.bottom + self.gutter.height if answered else 0
 
     def mark_newest(self) -> None:
         """Say that there is text below where the user has scrolled up."""
@@ -476,22 +387,13 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         for turn in self._turns:
             turn.answer.show_marks(self._marks)
 
-    @property
-    def shown_colouring(self) -> Colouring:
-        return Colouring.UNDERLINE if self.focus_mode else self.colouring
-
     def action_colours(self) -> None:
-        if self.focus_mode:
-            self.notify("the focus mode shows no colours: Ctrl+B leaves it")
-        else:
-            self.colouring = self.colouring.following
+        self.colouring = self.colouring.following
 
     def watch_colouring(self) -> None:
         for turn in self._turns:
-            turn.answer.show_colouring(self.shown_colouring)
+            turn.answer.show_colouring(self.colouring)
         self.post_message(self.ColouringChanged())
-
-    watch_focus_mode = watch_colouring
 
     def action_reasoning(self) -> None:
         """Unfold the reasoning of all answers, or fold it where some is unfolded."""

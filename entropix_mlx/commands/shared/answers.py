@@ -5,32 +5,39 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import limits
-from ...api.answers_file import Task
+from ...api.answers_file import AnswersFile, Task
+from ...chat.conversation import Conversation, Turn
 from ...palette import SWATCHES, paint, paint_step
 from ...profiles.confidence import ADVICE, Verdict
+from ...profiles.profile import Profile
+from ...settings import Settings
 from ...step import Fork, Step
 from ...summary import Summary
-from ...traces.explain import fate, standing
+from ...traces.explain import standing
+from ...traces.trace import Header
 from . import output
-from .options import OutputOptions
+from .loading import load_model
+from .options import Form, ModelOptions
 
 if TYPE_CHECKING:
     from ...answer.selection import AnswerSelection
+    from ...models.base import LanguageModel
 
 Record = dict[str, Any]
+TaskT = TypeVar("TaskT", bound=Task)
 MOST_FAILURES = 5
 """Failures that are listed at the end; a file of answers has all of them."""
 
 
-def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> int:
+def show_steps(steps: Iterable[Step], form: Form, summary: Summary) -> int:
     """Print steps as they come, and add them up; return the exit code.
 
     With `form.json`, only the totals are printed, which is left to the caller.
@@ -52,7 +59,7 @@ def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> 
 def show_answers(
     several: AnswerSelection,
     steps: Iterable[tuple[int, Step]],
-    form: OutputOptions,
+    form: Form,
     summary: Summary,
 ) -> int:
     """Print the chosen one of several answers, add it up, and return the exit code.
@@ -86,6 +93,64 @@ def print_statistics(summary: Summary, color: str, *lines: str) -> None:
         output.info(summary.interventions)
     means = f"entropy {summary.mean_entropy:.2f} bits, varentropy {summary.mean_varentropy:.2f}"
     output.info("\n".join([f"{means} bits² (means)", *lines]))
+
+
+def show_totals(
+    form: Form,
+    seed: int,
+    verdict: Verdict | None,
+    summary: Summary,
+    several: AnswerSelection | None = None,
+) -> None:
+    """Print what belongs to a whole answer: totals as JSON, statistics to stderr."""
+    if form.json:
+        more: dict[str, Any] = {"seed": seed}
+        more |= {} if verdict is None else {"certainty": verdict.to_dict()}
+        more |= {} if several is None else {"answers": several.to_dict()}
+        output.write_json(summary.to_dict() | more, indent=2)
+    elif not form.jsonl:
+        output.write("\n")
+    speculation = ""
+    if summary.accepted:
+        speculation = (
+            f", {summary.tokens_per_pass:.2f} tokens/forward pass"
+            f" ({summary.accepted}/{summary.proposed} proposed tokens accepted)"
+        )
+    print_statistics(
+        summary,
+        form.color,
+        f"{summary.prompt_tokens} prompt tokens, first token after"
+        f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
+        f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
+        f"finished: {summary.ending}; seed {seed}",
+        *constrained(summary),
+        *([] if several is None else [str(several)]),
+    )
+    report_if_unsure(verdict)
+
+
+def trace_header(
+    model: LanguageModel,
+    name: str,
+    settings: Settings,
+    tokens: Sequence[int],
+    question: str | None,
+    system_prompt: str | None = None,
+    notes: Path | None = None,
+) -> Header:
+    """Return the header for the trace of an answer, or of a text that answers nothing."""
+    turns = [] if question is None else [Turn(question)]
+    return Header(
+        model=name,
+        sampler=settings.sampler,
+        profile=Profile.load(settings.profile),
+        seed=settings.seed or 0,
+        messages=Conversation(system_prompt, turns).messages,
+        context_length=model.config.max_position_embeddings,
+        prompt_tokens=len(tokens),
+        options=settings.options,
+        notes=str(notes.absolute()) if notes else "",
+    )
 
 
 def shares(summary: Summary, colour: bool) -> str:
@@ -123,9 +188,8 @@ def choose_branch(fork: Fork) -> int:
         numbers = [
             standing(branch) if number else "the others are compared with this one",
             f"log p {branch.mean_logprob:.2f}, entropy {branch.mean_entropy:.2f} bits (means)",
-            fate(branch),
         ]
-        output.report(f"{mark}{number + 1:2}  {text}\n     {'; '.join(filter(None, numbers))}")
+        output.report(f"{mark}{number + 1:2}  {text}\n     {'; '.join(numbers)}")
     choices = [str(number) for number in range(1, len(fork.branches) + 1)]
     while True:
         output.report(f"which one? 1 to {len(choices)}, Enter for {fork.winner + 1}: ", end="")
@@ -163,34 +227,54 @@ class ProgressBar:
         return self._tokens / (time.perf_counter() - self._began)
 
 
-def write_answers(
-    begin: Callable[..., Iterable[tuple[Task, Record]]],
-    count: int,
-    write: Callable[[Task, Record], None],
+def answer_missing(
+    model: ModelOptions,
+    tasks: Sequence[TaskT],
+    begin: Callable[..., Callable[..., Iterable[tuple[TaskT, Record]]]],
     file: Path | None,
+    write: Callable[[TaskT, Record], None] | None,
+    *,
+    resume: bool,
 ) -> int:
-    """Write answers as they end, below a progress bar; return an exit code.
+    """Answer the tasks that have no answer in a file yet, below a progress bar.
 
     Args:
-        begin: returns each task with its record; calls its argument `on_token` at each token.
-        count: of the answers.
-        write: takes each of them.
-        file: where a run that is stopped can be resumed; None for nowhere.
+        model: to be loaded, if there is anything to answer.
+        tasks: all of them.
+        begin: is called with the model, its tokenizer and the tasks to answer. What it returns is
+            called with `on_token`, a function to call at each token, and yields each task with its
+            record as it ends.
+        file: of the answers; None for none.
+        write: takes each answer where there is no file.
+        resume: whether the file may hold answers.
+
+    Returns:
+        An exit code.
     """
-    failures, done = [], 0
-    with progress_bar(count) as bar:
+    answers = AnswersFile(file, tasks, resume=resume) if file else None
+    done = answers.done if answers else set()
+    missing = [task for task in tasks if task.key not in done]
+    if done:
+        output.info(f"{len(done)} answers exist, {len(missing)} to go")
+    if not missing:
+        return 0
+    ending = begin(*load_model(model), missing)
+    keep = answers.write if answers else write
+    assert keep is not None
+    failures, ended = [], 0
+    with answers or nullcontext(), progress_bar(len(missing)) as bar:
         try:
-            for task, record in begin(on_token=bar.token):
-                write(task, record)
+            for task, record in ending(on_token=bar.token):
+                keep(task, record)
                 if "error" in record:
                     failures.append(f"{task.name}: {record['error']}")
-                done += 1
+                ended += 1
                 bar.answer()
         except KeyboardInterrupt:
             again = f"; add --resume to go on with {file}" if file else ""
-            output.report(f"\nstopped: {done} answers complete{again}")
+            output.report(f"\nstopped: {ended} answers complete{again}")
             return output.INTERRUPTED
-    output.info(f"{count - len(failures)} answers, {bar.totals}")
+    output.info(f"{len(missing) - len(failures)} answers, {bar.totals}")
     for failure in failures[:MOST_FAILURES]:
         output.report_error(failure)
     if len(failures) > MOST_FAILURES:

@@ -1,4 +1,4 @@
-"""Loading what an answer is made with: a model, perhaps downloaded first, a draft model, notes."""
+"""Loading what an answer is made with: a model, perhaps downloaded first, notes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from .options import ModelOptions
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ...downloads.offers import ModelOffer
-    from ...downloads.resuming import OnProgress
-    from ...engine.speculation.draft_model import DraftModel
+    from ...checkpoints.demo import OnProgress
+    from ...checkpoints.hub import ModelOffer
     from ...models.base import LanguageModel
-    from ...notes.notes import Notes
+    from ...notes import Notes
 
 MOST_FAULTS = 5
 """Files of notes that are named at most, of those that could not be read."""
@@ -36,39 +35,20 @@ def load_model(options: ModelOptions) -> tuple[LanguageModel, TokenizerWrapper]:
     # Some million objects are made here that stay; looking for garbage among them takes 0.1 s.
     gc.disable()
     try:
-        from ...api import chat_template
-        from ...checkpoints.loading import Extras, load
+        from ...checkpoints.load import Extras, load
 
-        chat_template.start()  # meanwhile
         output.info(f"loading {output.shortened(options.name)} …")
+        model = None if options.model is None else located(options.model)
         extras = Extras(**options.extras)
-        if options.ranks is None or options.whole:
-            model = None if options.model is None else located(options.model)
-            return load(model, dequantize=options.dequantize, extras=extras)
-        return options.ranks.load(model=options.model, dequantize=options.dequantize, extras=extras)
+        return load(model, dequantize=options.dequantize, extras=extras, group=options.group)
     finally:
         gc.enable()
-
-
-def load_draft(
-    options: ModelOptions, model: LanguageModel, tokenizer: TokenizerWrapper
-) -> DraftModel | None:
-    if options.draft_model is None:
-        return None
-    from ...checkpoints.loading import load
-    from ...engine.speculation.draft_model import DRAFT_TOKENS, DraftModel
-
-    output.info(f"loading the draft model {output.shortened(options.draft_model)} …")
-    loaded = load(options.draft_model, dequantize=options.dequantize)
-    draft = DraftModel(*loaded, options.draft_tokens or DRAFT_TOKENS)
-    draft.check(model, tokenizer)
-    return draft
 
 
 def open_notes(folder: Path | None) -> Notes | None:
     if folder is None:
         return None
-    from ...notes.notes import Notes
+    from ...notes import Notes
 
     notes = Notes(folder)
     output.info(f"notes: passages {notes.passages:,}, files {notes.files:,}")
@@ -92,32 +72,32 @@ def resolve(settings: Settings, model: LanguageModel) -> ResolvedSettings:
 
 
 LONGEST_ANSWER = 100
-STOPPED = "stopped; what was downloaded is kept, and the same command goes on with the rest"
+STOPPED = "stopped; files that came whole are kept, and the same command goes on with the others"
 
 
-def with_model(model: ModelOptions, *, yes: bool) -> ModelOptions:
+def with_model(model: ModelOptions) -> ModelOptions:
     """Return the options with a model: where none was named and none is here, one to download.
 
-    On a terminal the user chooses; `yes` takes the first.
+    On a terminal the user chooses.
 
     Raises:
         ModelNotFoundError: there is none, and nobody to ask, or nobody who wants one.
         DownloadError: it cannot be downloaded.
     """
-    if model.model is not None or model.ranks is not None:
+    if model.model is not None or model.group is not None:
         return model
-    from ...checkpoints.locate import default_model
+    from ...checkpoints.hub import default_model
 
     try:
         return replace(model, model=default_model())
     except ModelNotFoundError:
-        if not (yes or _can_ask()):
+        if not _can_ask():
             raise
-    from ...downloads.offers import fitting_offers
-    from ...models.memory import machine_memory
+    from ...checkpoints.hub import fitting_offers
+    from ...models.device import machine_memory
 
     offers = fitting_offers(machine_memory())
-    offer = offers[0] if yes else _choose(offers)
+    offer = _choose(offers)
     return replace(model, model=download_model(offer.name))
 
 
@@ -150,11 +130,11 @@ def download_model(name: str) -> str:
     Returns what `loading.load` takes: the hub id, or a path.
 
     Raises:
-        ModelNotFoundError, UnsupportedModelError, WeightsError: as for `locate.locate`.
+        ModelNotFoundError, UnsupportedModelError, WeightsError: as for `hub.locate`.
         DownloadError: the demo model cannot be downloaded.
     """
-    from ...downloads.demo_model import download_demo_model
-    from ...downloads.offers import DEMO_NAME
+    from ...checkpoints.demo import download_demo_model
+    from ...checkpoints.hub import DEMO_NAME
 
     if name != DEMO_NAME:
         located(name)
@@ -165,11 +145,11 @@ def download_model(name: str) -> str:
 
 
 def located(name: str) -> Path:
-    """Return where a model is, as `locate.locate` does; Ctrl-C ends a download at once."""
-    from ...checkpoints.locate import locate
+    """Return where a model is, as `hub.locate` does; Ctrl-C ends a download at once."""
+    from ...checkpoints.hub import locate
 
-    with _stopped_at_once(), _progress_bar() as on_progress:
-        return locate(name, on_progress)
+    with _stopped_at_once():
+        return locate(name)
 
 
 @contextmanager

@@ -25,8 +25,6 @@ BUG = 1
 """The exit code of Python itself after a traceback."""
 USAGE = 2
 """The exit code of a mistake that the user can mend."""
-LOST = 3
-"""The exit code where another rank of a group is gone."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """The exit code where nobody reads the output any more."""
@@ -142,7 +140,7 @@ def report_error(message: str) -> None:
 
 
 def info(text: str) -> None:
-    """Print to stderr, unless --verbose is false."""
+    """Print to stderr, unless --quiet is given."""
     _log.info("%s", text)
 
 

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ...answer.position import Likelihood
-from ...answer.promise import Promise
 from ...profiles.sections import Abstain
 from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
+from ..engine import Begun, Ended, Stepped
 from ..model_info import ServedModel
-from ..submission import Begun, Ended, Stepped
 from .message import ChatMessage
-from .parse import CompletionRequest
+from .requests import CompletionRequest
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ...engine.prompts import Likelihood
 
 Json = dict[str, Any]
 ListedToken = tuple[int, float | None, Sequence[tuple[int, float]], int]
@@ -46,7 +46,7 @@ class Choice:
     """Of this answer, with its own seed."""
     request: CompletionRequest
     tokens: TokenText
-    rule: Promise | Abstain
+    rule: Abstain
     """Calls answers unsure."""
     echoed: str = ""
     """The prompt's text, where the answer repeats it."""
@@ -139,7 +139,6 @@ class Choice:
             "strategies": strategies,
             "insertions": summary.insertions,
             "forks": summary.forks,
-            "dropped": summary.dropped,
             "roll_backs": summary.roll_backs,
             "seed": self.settings.seed,
             "stop_string": self._stop_string,

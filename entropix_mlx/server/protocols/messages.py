@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from ...profiles.fields import shown
 from ..model_info import ServedModel
-from ..openai.body import Body, check_object
 from ..openai.errors import RequestError
-from ..openai.parse import CompletionRequest, parse_chat
-from ..openai.sampling import TOKENS
-from ..openai.template import NO_EFFORT
-from .translator import Json, Translator, check_absent, read_parts, read_tools
+from ..openai.fields import Json
+from ..openai.requests import CompletionRequest
+from .translator import CALL, REASONING, TEXT, Translator, as_object, chat_of, read_parts, split
 
 PATH = "/v1/messages"
 
@@ -28,7 +25,7 @@ _UNSUPPORTED = (
     *("max_completion_tokens", "logprobs", "stream_options", "prompt_logprobs"),
     *("reasoning_effort", "thinking_budget"),
 )
-ENABLED, DISABLED, ADAPTIVE = "enabled", "disabled", "adaptive"
+_PARAMS = {"stop": "stop_sequences", "thinking_budget": "thinking"}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _ERRORS = {
@@ -38,49 +35,46 @@ _ERRORS = {
 }
 
 
-def parse_messages(body: Body, served: ServedModel) -> CompletionRequest:
-    """Return the chat that a request means."""
-    if "max_tokens" not in body:
+def parse_messages(body: Json, served: ServedModel) -> CompletionRequest:
+    """Return the chat that a request means.
+
+    Raises:
+        RequestError: a field is wrong.
+    """
+    own, others = split(body, _FIELDS, _UNSUPPORTED)
+    if own["max_tokens"] is None:
         raise RequestError("max_tokens must be there: say how long the answer may be", "max_tokens")
-    return _parse(body, served, body.get("max_tokens"))
-
-
-def parse_counted(body: Body, served: ServedModel) -> CompletionRequest:
-    """Return the chat whose prompt's tokens shall be counted."""
-    return _parse(body, served, 1)
-
-
-def _parse(body: Body, served: ServedModel, most: Any) -> CompletionRequest:
-    check_absent(body, _UNSUPPORTED)
-    messages, prefix = _read_messages(body)
-    choice = Body(body.read("tool_choice", check_object, {}))
-    thinking = Body(body.read("thinking", check_object, {}))
+    messages, prefix = _read_messages(own)
+    tools, choice = own["tools"], as_object(own["tool_choice"], "tool_choice")
+    thinking = as_object(own["thinking"], "thinking")
     chat = {
-        **body.without((*_FIELDS, *_UNSUPPORTED)),
+        **others,
         "messages": messages,
-        "prefix": body.get("prefix") if prefix is None else prefix,
-        "max_tokens": most,
-        "stop": body.get("stop_sequences") or None,
-        "tools": read_tools(body, _tool),
+        "max_tokens": own["max_tokens"],
+        "stop": own["stop_sequences"] or None,
+        "tools": [_tool(tool) for tool in tools] if isinstance(tools, list) else tools,
         "tool_choice": _choice(choice),
         "parallel_tool_calls": False if choice.get("disable_parallel_tool_use") else None,
-        "response_format": _format(body),
+        "response_format": _format(own),
         **_thinking(thinking),
     }
-    shows = thinking.get("type") in (ENABLED, ADAPTIVE) and thinking.get("display") != "omitted"
-    return replace(parse_chat(Body(chat), served), translator=_MessageTranslator(shows))
+    if prefix is not None:
+        chat["prefix"] = prefix
+    shows = thinking.get("type") in ("enabled", "adaptive") and thinking.get("display") != "omitted"
+    return chat_of(chat, served, _MessageTranslator(shows), _PARAMS)
 
 
-def _thinking(thinking: Body) -> Json:
+def _thinking(thinking: Json) -> Json:
     """Return the fields of a chat that say how long the model reasons."""
-    thinking.check_names(("type", "budget_tokens", "display"))
     kind = thinking.get("type")
-    if kind == ENABLED:
-        return {"thinking_budget": thinking.require("budget_tokens", TOKENS)}
-    if kind not in (None, DISABLED, ADAPTIVE):
-        known = f"{ENABLED}, {DISABLED} or {ADAPTIVE}"
+    if kind == "enabled":
+        if thinking.get("budget_tokens") is None:
+            raise RequestError("thinking must have budget_tokens", "thinking")
+        return {"thinking_budget": thinking["budget_tokens"]}
+    if kind not in (None, "disabled", "adaptive"):
+        known = "enabled, disabled or adaptive"
         raise RequestError(f"thinking.type must be {known}, not {shown(kind)}", "thinking")
-    return {"reasoning_effort": NO_EFFORT} if kind == DISABLED else {}
+    return {"reasoning_effort": "none"} if kind == "disabled" else {}
 
 
 def _tool(tool: Any) -> Any:
@@ -90,41 +84,39 @@ def _tool(tool: Any) -> Any:
     return {"type": "function", "function": {**function, "description": tool.get("description")}}
 
 
-def _choice(choice: Body) -> Any:
+def _choice(choice: Json) -> Any:
     kind = choice.get("type")
     if kind == "tool":
         return {"type": "function", "function": {"name": choice.get("name")}}
     return _CHOICES.get(kind, kind) if isinstance(kind, str) else kind
 
 
-def _format(body: Body) -> Any:
-    config = Body(body.read("output_config", check_object, {}))
-    config.check_names(("format",))
-    form = config.get("format") or body.get("output_format")
+def _format(own: Json) -> Any:
+    form = as_object(own["output_config"], "output_config").get("format") or own["output_format"]
     if not isinstance(form, dict) or form.get("type") != "json_schema":
         return form
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.get("schema")}}
 
 
-def _read_messages(body: Body) -> tuple[list[Json], str | None]:
+def _read_messages(own: Json) -> tuple[list[Json], str | None]:
     """Return the messages of a chat, and the beginning of its answer where one is given."""
-    found: list[Json] = []
-    if "system" in body:
-        found.append({"role": "system", "content": read_parts(body.get("system"), "system")})
-    given = body.get("messages")
-    if not isinstance(given, list) or not given:
-        raise RequestError(f"messages must be a list of messages, not {shown(given)}", "messages")
-    for number, message in enumerate(given):
+    chat: list[Json] = []
+    if own["system"] is not None:
+        chat.append({"role": "system", "content": read_parts(own["system"], "system")})
+    stated = own["messages"]
+    if not isinstance(stated, list) or not stated:
+        raise RequestError(f"messages must be a list of messages, not {shown(stated)}", "messages")
+    for number, message in enumerate(stated):
         where = f"messages[{number}]"
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
             raise RequestError(f"{where}.role must be user or assistant", "messages")
-        found += _read_blocks(message["role"], message.get("content"), where)
-    if not found:
+        chat += _read_blocks(message["role"], message.get("content"), where)
+    if not chat:
         raise RequestError("messages has no text: write a question", "messages")
-    last = found[-1]
+    last = chat[-1]
     if last["role"] != "assistant" or "tool_calls" in last:
-        return found, None
-    return found[:-1], last["content"]
+        return chat, None
+    return chat[:-1], last["content"]
 
 
 def _read_blocks(role: str, content: Any, where: str) -> Iterator[Json]:
@@ -166,81 +158,62 @@ class _MessageTranslator(Translator):
     def __init__(self, shows_thinking: bool = False) -> None:
         super().__init__()
         self._shows_thinking = shows_thinking
-        self._blocks: list[Json] = []
         self._arguments = ""
-        self._open = False
 
-    def events(self, chunk: Json, usage: Json) -> Iterator[Json]:
-        if not self.result:
-            cached = usage["prompt_tokens_details"]["cached_tokens"]
-            counts = {
-                **{"input_tokens": usage["prompt_tokens"] - cached, "output_tokens": 0},
-                **{"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0},
-            }
-            self.result = {
-                **{"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant"},
-                **{"model": chunk["model"], "content": [], "stop_reason": None},
-                **{"stop_sequence": None, "usage": counts},
-            }
-            yield {"type": "message_start", "message": dict(self.result)}
-        for choice in chunk["choices"]:
-            yield from self._grow(choice["delta"])
-            if choice["finish_reason"] is not None:
-                yield from self._close()
-                yield from self._end(choice, usage)
+    def begin(self, chunk: Json, usage: Json) -> Iterator[Json]:
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        counts = {"input_tokens": usage["prompt_tokens"] - cached, "output_tokens": 0}
+        counts |= {"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
+        message = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant"}
+        ended = {"stop_reason": None, "stop_sequence": None}
+        self.result = {**message, "model": chunk["model"], "content": [], **ended, "usage": counts}
+        yield {"type": "message_start", "message": {**self.result, "content": []}}
+
+    def open(self, kind: str, call: Json) -> Iterator[Json]:
+        if kind == REASONING and not self._shows_thinking:
+            return
+        block: Json = {"type": "text", "text": ""}
+        if kind == REASONING:
+            block = {"type": "thinking", "thinking": "", "signature": ""}
+        if kind == CALL:
+            self._arguments = ""
+            name = call["function"]["name"]
+            block = {"type": "tool_use", "id": call["id"], "name": name, "input": {}}
+        self.result["content"].append(block)
+        yield self._about("content_block_start", content_block=dict(block))
+
+    def grow(self, kind: str, more: str, logprobs: list[Json]) -> Iterator[Json]:
+        if kind == CALL:
+            self._arguments += more
+            delta = {"type": "input_json_delta", "partial_json": more}
+            yield self._about("content_block_delta", delta=delta)
+        elif kind == TEXT or self._shows_thinking:
+            name = "text" if kind == TEXT else "thinking"
+            self.result["content"][-1][name] += more
+            delta = {"type": f"{name}_delta", name: more}
+            yield self._about("content_block_delta", delta=delta)
+
+    def close(self, kind: str) -> Iterator[Json]:
+        if kind == CALL:
+            self.result["content"][-1]["input"] = _read_arguments(self._arguments)
+        if kind != REASONING or self._shows_thinking:
+            yield self._about("content_block_stop")
+
+    def end(self, choice: Json, usage: Json) -> Iterator[Json]:
+        stop = choice["entropix"]["stop_string"]
+        reason = "stop_sequence" if stop is not None else _REASONS[choice["finish_reason"]]
+        ended = {"stop_reason": reason, "stop_sequence": stop}
+        totals = {"output_tokens": usage["completion_tokens"]}
+        self.result |= {**ended, "entropix": choice["entropix"]}
+        self.result["usage"] |= totals
+        yield {"type": "message_delta", "delta": ended, "usage": totals}
+        yield {"type": "message_stop"}
 
     def failed(self, error: Json) -> Json:
         return {"type": "error", "error": {"type": "api_error", "message": error["message"]}}
 
-    def _grow(self, delta: Json) -> Iterator[Json]:
-        if (text := delta.get("reasoning_content")) and self._shows_thinking:
-            yield from self._write(text, "thinking", {"type": "thinking", "signature": ""})
-        if text := delta.get("content"):
-            yield from self._write(text, "text", {"type": "text"})
-        for call in delta.get("tool_calls") or ():
-            function = call["function"]
-            if "id" in call:
-                yield from self._close()
-                use = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": {}}
-                yield self._begin(use)
-            if function["arguments"]:
-                self._arguments += function["arguments"]
-                more = {"type": "input_json_delta", "partial_json": function["arguments"]}
-                yield self._delta(more)
-
-    def _write(self, text: str, kind: str, block: Json) -> Iterator[Json]:
-        """Let a text join the open block if it is of a kind, or else begin a block."""
-        if not self._open or self._blocks[-1]["type"] != kind:
-            yield from self._close()
-            yield self._begin({**block, kind: ""})
-        self._blocks[-1][kind] += text
-        yield self._delta({"type": f"{kind}_delta", kind: text})
-
-    def _begin(self, block: Json) -> Json:
-        self._open, self._arguments = True, ""
-        self._blocks.append(block)
-        index = len(self._blocks) - 1
-        return {"type": "content_block_start", "index": index, "content_block": dict(block)}
-
-    def _delta(self, delta: Json) -> Json:
-        return {"type": "content_block_delta", "index": len(self._blocks) - 1, "delta": delta}
-
-    def _close(self) -> Iterator[Json]:
-        if self._open:
-            if self._blocks[-1]["type"] == "tool_use":
-                self._blocks[-1]["input"] = _read_arguments(self._arguments)
-            yield {"type": "content_block_stop", "index": len(self._blocks) - 1}
-        self._open = False
-
-    def _end(self, choice: Json, usage: Json) -> Iterator[Json]:
-        stop = choice["entropix"]["stop_string"]
-        reason = "stop_sequence" if stop is not None else _REASONS[choice["finish_reason"]]
-        ended = {"stop_reason": reason, "stop_sequence": stop}
-        self.result |= {**ended, "content": self._blocks, "entropix": choice["entropix"]}
-        self.result["usage"]["output_tokens"] = usage["completion_tokens"]
-        totals = {"output_tokens": usage["completion_tokens"]}
-        yield {"type": "message_delta", "delta": ended, "usage": totals}
-        yield {"type": "message_stop"}
+    def _about(self, kind: str, **fields: Any) -> Json:
+        return {"type": kind, "index": len(self.result["content"]) - 1, **fields}
 
 
 def _read_arguments(text: str) -> Any:

@@ -2,30 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ...profiles.fields import shown
-from ..openai.body import Body
+from ..model_info import ServedModel
 from ..openai.errors import RequestError
+from ..openai.fields import Json
+from ..openai.requests import CompletionRequest, parse_chat
 
-Json = dict[str, Any]
+REASONING, TEXT, CALL = "reasoning", "text", "call"
+"""Kinds of parts of a response."""
 
 
 class Translator:
-    """Translates one response; the whole is what its events add up to."""
+    """Translates one response; the whole is what its events add up to.
+
+    A response has parts: the reasoning, the text and calls, of which one grows at a time. Each of
+    the methods that a protocol has yields events with their `type`.
+    """
 
     def __init__(self) -> None:
         self.result: Json = {}
         """The response so far."""
+        self._open: str | None = None
+        """The kind of the part that grows."""
 
-    def events(self, chunk: Json, usage: Json) -> Iterator[Json]:
-        """Yield the events of a chunk, each with its `type`; chunks without a choice have none."""
+    def begin(self, chunk: Json, usage: Json) -> Iterator[Json]:
+        raise NotImplementedError
+
+    def open(self, kind: str, call: Json) -> Iterator[Json]:
+        """Begin a part: `REASONING`, `TEXT`, or a `CALL`, which is a chat's."""
+        raise NotImplementedError
+
+    def grow(self, kind: str, more: str, logprobs: list[Json]) -> Iterator[Json]:
+        raise NotImplementedError
+
+    def close(self, kind: str) -> Iterator[Json]:
+        raise NotImplementedError
+
+    def end(self, choice: Json, usage: Json) -> Iterator[Json]:
         raise NotImplementedError
 
     def failed(self, error: Json) -> Json:
         """Return the event of an error, given OpenAI's description of it."""
         raise NotImplementedError
+
+    def events(self, chunk: Json, usage: Json) -> Iterator[Json]:
+        """Yield the events of a chunk; chunks without a choice have none."""
+        if not self.result:
+            yield from self.begin(chunk, usage)
+        for choice in chunk["choices"]:
+            delta = choice["delta"]
+            logprobs = (choice.get("logprobs") or {}).get("content", [])
+            yield from self._write(REASONING, delta.get("reasoning_content"), [])
+            yield from self._write(TEXT, delta.get("content"), logprobs)
+            for call in delta.get("tool_calls") or ():
+                if "id" in call:
+                    yield from self._begin(CALL, call)
+                if arguments := call["function"]["arguments"]:
+                    yield from self.grow(CALL, arguments, [])
+            if choice["finish_reason"] is not None:
+                yield from self._finish()
+                yield from self.end(choice, usage)
 
     def whole(self, response: Json) -> Json:
         [choice] = response["choices"]
@@ -34,33 +74,75 @@ class Translator:
             pass
         return self.result
 
+    def _write(self, kind: str, text: str | None, logprobs: list[Json]) -> Iterator[Json]:
+        if text:
+            if self._open != kind:
+                yield from self._begin(kind, {})
+            yield from self.grow(kind, text, logprobs)
 
-def read_parts(content: Any, where: str, known: tuple[str, ...] = ("text",)) -> str:
-    """Return the text of a content that may come in parts of the known types."""
-    parts = [{"type": known[0], "text": content}] if isinstance(content, str) else content
-    if not isinstance(parts, list):
-        raise RequestError(
-            f"{where} must be a text or a list of parts, not {shown(content)}", where
-        )
-    return "".join(_read_part(part, where, known) for part in parts)
+    def _begin(self, kind: str, call: Json) -> Iterator[Json]:
+        yield from self._finish()
+        self._open = kind
+        yield from self.open(kind, call)
 
-
-def _read_part(part: Any, where: str, known: tuple[str, ...]) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind not in known or not isinstance(part.get("text"), str):
-        message = f"{where} has a part of type {shown(kind)}: this model reads text"
-        raise RequestError(message, where, code="unsupported")
-    return str(part["text"])
+    def _finish(self) -> Iterator[Json]:
+        kind, self._open = self._open, None
+        if kind is not None:
+            yield from self.close(kind)
 
 
-def read_tools(body: Body, convert: Callable[[Any], Any]) -> Any:
-    """Return the tools of a request as chats have them; what is no list is left to be refused."""
-    tools = body.get("tools")
-    return [convert(tool) for tool in tools] if isinstance(tools, list) else tools
+def chat_of(
+    chat: Json, served: ServedModel, translator: Translator, params: dict[str, str]
+) -> CompletionRequest:
+    """Return the request that a chat means, with the names of fields that its protocol has.
+
+    Raises:
+        RequestError: a field is wrong.
+    """
+    try:
+        return replace(parse_chat(chat, served), translator=translator)
+    except RequestError as error:
+        error.param = params.get(str(error.param), error.param)
+        raise
 
 
-def check_absent(body: Body, names: tuple[str, ...]) -> None:
-    """Refuse fields by which another answer would be meant than the one there would be."""
-    for name in names:
+def split(body: Json, own: tuple[str, ...], refused: tuple[str, ...]) -> tuple[Json, Json]:
+    """Return the fields of a protocol's own, and those that a chat has, too.
+
+    Raises:
+        RequestError: a field is stated by which another answer would be meant.
+    """
+    for name in refused:
         if body.get(name) not in (None, False, [], "disabled", {"type": "disabled"}):
             raise RequestError(f"{name} is not supported: leave it out", name, code="unsupported")
+    others = {name: value for name, value in body.items() if name not in (*own, *refused)}
+    return {name: body.get(name) for name in own}, others
+
+
+def as_object(value: Any, where: str) -> Json:
+    """Return an object; where there is none, an empty one.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    if not isinstance(value, dict | None):
+        raise RequestError(f"{where} must be an object, not {shown(value)}", where)
+    return value or {}
+
+
+def read_parts(content: Any, where: str, known: tuple[str, ...] = ("text",)) -> str:
+    """Return the text of a content that may come in parts of the known types.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    parts = [{"type": known[0], "text": content}] if isinstance(content, str) else content
+    if not isinstance(parts, list):
+        message = f"{where} must be a text or a list of parts, not {shown(content)}"
+        raise RequestError(message, where.partition("[")[0])
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in known or not isinstance(part.get("text"), str):
+            message = f"{where} has a part of type {shown(kind)}: this model reads text"
+            raise RequestError(message, where.partition("[")[0], code="unsupported")
+    return "".join(part["text"] for part in parts)

@@ -1,37 +1,35 @@
 /** What a user can do: ask, continue from another token, look at one, keep and open chats. */
 import { Refusal, events, request } from "./api.js";
 import * as chats from "./chats.js";
-import { WORDS, card, draw, sampler, set, state } from "./state.js";
+import { RECORDED, WORDS, card, draw, sampler, set, state } from "./state.js";
 
 const ALTERNATIVES = 8;
-const MOST_WATCHED = 20;
-const NOT_JSON = new Refusal("The schema is not JSON.", "Correct it in the settings, or empty the field.");
 
-/** Do something, and show what goes wrong beside the question field. */
-async function attempt(action) {
+/** Learn what is served, and how the settings divide H and V; what goes wrong is shown. */
+export async function describe() {
+  if (RECORDED) return showRecorded();
   try {
     set({ problem: null });
-    await action();
-  } catch (error) {
-    if (error.name !== "AbortError") fail(error);
+    await listModels();
+    await describeMap();
+    if (!card().loaded) await listModels();  // which it is now, and says more
+  } catch (problem) {
+    set(problem.status === 401 ? { problem, dialog: "key" } : { problem });
   }
 }
 
-function fail(problem) {
-  set(problem.status === 401 ? { problem, dialog: "key" } : { problem });
+/** Show the answer that this page was written with. */
+function showRecorded() {
+  const { model, map, messages, steps, totals } = RECORDED;
+  const answer = { ...chats.newAnswer(steps.map((step) => ({ top_logprobs: [], ...step }))), totals };
+  const question = messages.findLast((message) => message.role === "user")?.content ?? "";
+  set({ model, map, current: answer, chat: { ...chats.newChat(), title: model, turns: [{ question, answers: [answer], at: 0 }] } });
 }
-
-/** Learn what is served, and how the settings divide H and V. */
-export const describe = () => attempt(async () => {
-  await listModels();
-  await describeMap();
-  if (!card().loaded) await listModels();  // which it is now, and says more
-});
 
 async function listModels() {
   const { data } = await (await request("v1/models")).json();
   const known = data.some((model) => model.id === state.model);
-  set({ models: data, model: known ? state.model : data[0].id });
+  set({ models: data, model: known ? state.model : (data.find((model) => model.entropix.loaded) ?? data[0]).id });
 }
 
 /** The fields of a request that thresholds depend on. */
@@ -52,24 +50,15 @@ export async function describeMap(how = decisive()) {
 }
 
 async function explain(fields) {
+  if (RECORDED) return { ...RECORDED.map, step: RECORDED.why[fields.step.index] };
   return (await request("v1/explain", { model: state.model, ...fields })).json();
 }
 
-/** @returns {object | undefined} */
-function responseFormat(schema) {
-  if (!schema.trim()) return undefined;
-  try {
-    return { type: "json_schema", json_schema: { name: "form", schema: JSON.parse(schema) } };
-  } catch {
-    throw NOT_JSON;
-  }
-}
-
 function body(turn, answer, forced) {
-  const { settings } = state, turns = chats.path(state.chat), asked = [];
+  const { settings } = state, { turns } = state.chat, asked = [];
   if (settings.system.trim()) asked.push({ role: "system", content: settings.system });
-  for (const { question, answers, at } of turns.slice(0, turns.indexOf(turn))) {
-    asked.push({ role: "user", content: question }, { role: "assistant", content: answers[at].text });
+  for (const before of turns.slice(0, turns.indexOf(turn))) {
+    asked.push({ role: "user", content: before.question }, { role: "assistant", content: chats.shownAnswer(before).text });
   }
   /** What is no number is sent as it is: the server says what it must be. */
   const number = (name, text, more = 0) => text.trim() ? { [name]: Number.isFinite(Number(text)) ? Number(text) + more : text } : {};
@@ -79,36 +68,20 @@ function body(turn, answer, forced) {
     model: state.model, messages: [...asked, { role: "user", content: turn.question }],
     stream: true, stream_options: { include_usage: true }, logprobs: true, top_logprobs: ALTERNATIVES,
     ...answer.how, ...number("max_tokens", settings.tokens),
-    ...(heated && number("temperature", settings.temperature)),
-    ...number("seed", settings.seed, again),
-    ...(settings.schema.trim() && { response_format: responseFormat(settings.schema) }),
-    ...beginning(answer, forced),
+    ...(heated && number("temperature", settings.temperature)), ...number("seed", settings.seed, again),
+    ...(answer.steps.length && { prefix: answer.steps.map((step) => step.token) }), ...(forced.length && { forced }),
   };
 }
 
-/** How an answer begins. The fields of a form are those of tokens that are sent, so all are sent again. */
-function beginning(answer, forced) {
-  const { answers, schema } = state.settings, before = answer.steps.map((step) => step.token);
-  if (!before.length && !forced.length) return answers === "1" ? {} : { answers: Number(answers) || answers };
-  if (schema.trim()) {
-    answer.steps = [];
-    return { answers: 1, forced: [...before, ...forced] };
-  }
-  return { answers: 1, prefix: before, ...(forced.length && { forced }) };
-}
-
-/**
- * Generate an answer, from its steps on, with some tokens that come next.
- * @param {object} [more] other fields of the request
- */
-async function generate(turn, answer, forced = [], more = {}) {
+/** Generate an answer, from its steps on, with some tokens that come next. */
+async function generate(turn, answer, forced = []) {
   const running = new AbortController(), { chat } = state;
   answer.problem = answer.totals = null;
   set({ running, current: answer, pointed: null, why: null, problem: null });
   try {
     answer.how = decisive();
     describeMap().catch(() => {});  // whatever is wrong, the answer's own request says it
-    const response = await request("v1/chat/completions", { ...body(turn, answer, forced), ...more }, running.signal);
+    const response = await request("v1/chat/completions", body(turn, answer, forced), running.signal);
     for await (const event of events(response)) take(answer, event);
   } catch (error) {
     answer.problem = error.name === "AbortError" ? { message: "stopped" } : error;
@@ -122,20 +95,17 @@ function take(answer, { choices: [choice], usage }) {
   if (usage) Object.assign(answer.totals ?? {}, { usage });
   if (!choice?.entropix) return;
   if (choice.finish_reason) answer.totals = { ...choice.entropix, finish_reason: choice.finish_reason };
-  else addStep(answer, choice.entropix, Boolean(choice.delta.reasoning_content));
+  else {
+    const reasoning = Boolean(choice.delta.reasoning_content);
+    answer.steps.push({ ...choice.entropix, reasoning, index: answer.steps.length });
+    if (!reasoning) answer.text += choice.entropix.text;
+  }
   draw();
-}
-
-function addStep(answer, step, reasoning = false) {
-  answer.steps.push({ ...step, reasoning, index: answer.steps.length });
-  if (!reasoning) answer.text += step.text;
 }
 
 export function ask(question) {
   if (!question.trim() || state.running) return false;
-  unwatch();
-  const turn = chats.ask(state.chat, question.trim(), state.edited);
-  set({ edited: null });
+  const turn = chats.ask(state.chat, question.trim());
   generate(turn, turn.answers[0]);
   return true;
 }
@@ -151,21 +121,14 @@ export function retry(turn, answer) {
 
 /** Continue a copy of an answer from a place, with other tokens there; the old one is kept. */
 export function continueFrom(turn, answer, index, tokens) {
-  if (state.running || !turn) return;
+  if (state.running || RECORDED) return;
   generate(turn, chats.answerAgain(turn, answer.steps.slice(0, index)), tokens);
 }
 
-/** Take another one of several answers; it is measured again, since its tokens alone are known. */
-export function takeAnswer(turn, tokens) {
-  set({ dialog: "" });
-  if (!state.running) generate(turn, chats.answerAgain(turn), tokens, { max_tokens: tokens.length });
-}
-
-/** Show another version of a turn's answer, or of its question. */
-export function show(versions, at) {
-  versions.at = at;
-  const last = chats.path(state.chat).at(-1);
-  set({ pointed: null, why: null, current: last.answers[last.at] });
+/** Show another answer to a turn's question. */
+export function show(turn, at) {
+  turn.at = at;
+  set({ pointed: null, why: null, current: chats.shownAnswer(state.chat.turns.at(-1)) });
   keep();
 }
 
@@ -180,9 +143,10 @@ export async function point(turn, answer, index) {
 
 /** Store the chat that is shown. */
 export function keep(chat = state.chat) {
+  if (RECORDED) return;
   const message = chats.saveChat(chat);
   if (message) set({ problem: new Refusal(message, "") });
-  if (chat === state.chat && chat.root.follow.length) history.replaceState(null, "", `#${chat.id}`);
+  if (chat === state.chat && chat.turns.length) history.replaceState(null, "", `#${chat.id}`);
 }
 
 export function remove(id) {
@@ -194,34 +158,8 @@ export function remove(id) {
 
 export function open(chat) {
   state.running?.abort();
-  unwatch();
-  const last = chats.path(chat).at(-1);
-  set({ chat, current: last?.answers[last.at] ?? null, pointed: null, why: null, edited: null, chatsOpen: false });
-  describeMap(last?.answers[last.at].how).catch(() => {});
-  history.replaceState(null, "", chat.root.follow.length ? `#${chat.id}` : " ");
+  const current = chats.shownAnswer(chat.turns.at(-1));
+  set({ chat, current, pointed: null, why: null, chatsOpen: false });
+  describeMap(current?.how).catch(() => {});
+  history.replaceState(null, "", chat.turns.length ? `#${chat.id}` : " ");
 }
-
-export function unwatch() {
-  if (!state.watched) return;
-  state.running?.abort();
-  set({ watched: null, running: null });
-}
-
-/** Show what other clients are answered, until something else is done. */
-export const watch = () => attempt(async () => {
-  state.running?.abort();
-  const running = new AbortController(), watched = new Map();
-  set({ running, watched, pointed: null, chatsOpen: false, current: null });
-  try {
-    for await (const event of events(await request("v1/monitor", undefined, running.signal))) {
-      if (!event.step) continue;
-      const name = `${event.request} ${event.index}`;
-      if (!watched.has(name)) watched.set(name, { title: `…${event.request.slice(-6)}`, answer: chats.newAnswer() });
-      if (watched.size > MOST_WATCHED) watched.delete(watched.keys().next().value);
-      addStep(state.current = watched.get(name).answer, event.step);
-      draw();
-    }
-  } finally {
-    if (state.running === running) set({ running: null });
-  }
-});

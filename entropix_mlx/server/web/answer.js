@@ -4,7 +4,7 @@ import { Grade, Icon, Problem, count, html, visible } from "./html.js";
 import { mean } from "./gauges.js";
 import { takeAlternative } from "./inspector.js";
 import { renderMarkdown } from "./markdown.js";
-import { WORDS, set, state } from "./state.js";
+import { RECORDED, WORDS, state } from "./state.js";
 
 const NOTABLE_STRAIN = 1;
 const DIGIT = /^[1-9]$/;
@@ -19,7 +19,8 @@ function Tokens({ turn, answer }) {
   if (drawn.get(answer)?.key !== key) drawn.set(answer, { key, tree: text(answer, pointed, colours, markdown) });
   return html`<div class="text ${markdown ? "markdown" : "plain"}" tabIndex="0" role="group"
     aria-label="Answer: the arrow keys go from token to token, a digit takes an alternative"
-    onClick=${(event) => look(event, turn, answer)} onKeyDown=${(event) => walk(event, turn, answer)}>${drawn.get(answer).tree}</div>`;
+    onClick=${(event) => look(event, turn, answer)} onPointerOver=${(event) => RECORDED && look(event, turn, answer)}
+    onKeyDown=${(event) => walk(event, turn, answer)}>${drawn.get(answer).tree}</div>`;
 }
 
 function look(event, turn, answer) {
@@ -71,7 +72,9 @@ function span(step, piece, steps, pointed, colours) {
   const rare = strategy && WORDS.strategies[strategy].rare ? "rare" : "";
   const begins = open && (before?.origin !== step.origin || step.fork), ends = close && after && after.origin !== step.origin;
   const space = begins ? /^ */.exec(piece)[0] : "";  // it belongs before the mark
+  const seen = RECORDED?.attention[pointed]?.tokens.find(([index]) => index === step.index)?.[1];
   return html`${space}<span class="token ${strategy} ${rare} ${step.origin} ${step.index === pointed ? "on" : ""}" data-i=${step.index}
+    title=${seen ? `${(100 * seen).toFixed(1)} % of what the token looked at` : null} style=${seen ? { "--seen": seen } : null}
     data-open=${begins ? open : null} data-close=${ends ? close : null}>${piece.slice(space.length)}</span>`;
 }
 
@@ -110,35 +113,27 @@ function ending({ steps, totals }) {
   return parts.filter(Boolean).join(" · ");
 }
 
-function Several({ turn, answer }) {
-  const several = answer.totals?.answers;
-  if (!several) return null;
-  const agree = several.agreeing > 1 ? `${several.agreeing} of ${several.complete} agree` : "none agrees with this one";
-  return html`<button type="button" class="link" onClick=${() => set({ dialog: "answers", listed: { turn, several } })}>
-    ${several.answers.length === 1 ? "1 answer, which was sure" : `${several.answers.length} answers, ${agree}`}</button>`;
+/** ‹ answer 2 of 3 › */
+function Versions({ turn }) {
+  const { at, answers: { length: many } } = turn;
+  return many > 1 && html`<span class="versions"><${Icon} glyph="‹" name="Previous answer" disabled=${at === 0} onClick=${() => show(turn, at - 1)} />
+    <span>answer ${at + 1} of ${many}</span>
+    <${Icon} glyph="›" name="Next answer" disabled=${at === many - 1} onClick=${() => show(turn, at + 1)} /></span>`;
 }
 
-/** ‹ 2 of 3 ›, where there are several versions of something. */
-export function Versions({ name, shown, many, take }) {
-  return many > 1 && html`<span class="versions"><${Icon} glyph="‹" name=${`Previous ${name}`} disabled=${shown === 0} onClick=${() => take(shown - 1)} />
-    <span>${name} ${shown + 1} of ${many}</span>
-    <${Icon} glyph="›" name=${`Next ${name}`} disabled=${shown === many - 1} onClick=${() => take(shown + 1)} /></span>`;
-}
-
-export function Answer({ turn, answer, title }) {
+export function Answer({ turn, answer }) {
   const growing = state.running && state.current === answer, { totals } = answer;
   const unsure = totals?.certainty?.unsure;
   return html`<article class="answer" aria-busy=${Boolean(growing)}>
-    ${title && html`<h3 class="faint">${title}</h3>`}
-    ${growing && !answer.steps.length && html`<p class="faint" role="status">${state.settings.answers === "1" ? "Reading the question …" : "Drawing answers …"}</p>`}
+    ${growing && !answer.steps.length && html`<p class="faint" role="status">Reading the question …</p>`}
     ${totals?.fields?.some((field) => field.pointer) && html`<${Form} turn=${turn} answer=${answer} />`}
     ${answer.steps.length > 0 && html`<${Tokens} turn=${turn} answer=${answer} />`}
     ${unsure && html`<p class="unsure">unsure: answers like this one are often wrong</p>`}
     <${Problem} problem=${answer.problem} again=${turn && !growing && (() => retry(turn, answer))} />
     ${turn && !growing && html`<footer>
-      <${Icon} glyph="↻" name="Regenerate" disabled=${Boolean(state.running)} onClick=${() => regenerate(turn)} />
-      <${Versions} name="answer" shown=${turn.at} many=${turn.answers.length} take=${(at) => show(turn, at)} />
-      ${answer.steps.length > 0 && html`<${Grade} probability=${confidence(answer)} />`} <${Several} turn=${turn} answer=${answer} />
+      ${!RECORDED && html`<${Icon} glyph="↻" name="Regenerate" disabled=${Boolean(state.running)} onClick=${() => regenerate(turn)} />`}
+      <${Versions} turn=${turn} />
+      ${answer.steps.length > 0 && html`<${Grade} probability=${confidence(answer)} />`}
       <span class="faint" title=${visible(answer.text.slice(0, 200))}>${ending(answer)}</span></footer>`}
   </article>`;
 }

@@ -1,12 +1,12 @@
-/** The page: a chat, the list of chats, and the gauges beside it. */
-import { ask, describe, keep, open, point, remove, show, unwatch, watch } from "./actions.js";
-import { Answer, Versions } from "./answer.js";
+/** The page: a chat or a recorded answer, the list of chats, and the gauges beside it. */
+import { ask, describe, keep, open, point, remove } from "./actions.js";
+import { Answer } from "./answer.js";
 import * as chats from "./chats.js";
 import { Dialogs } from "./dialogs.js";
 import { Counts, Gauges, Plane, Strip } from "./gauges.js";
 import { Icon, Problem, html } from "./html.js";
 import { Inspector, focusText } from "./inspector.js";
-import { WORDS, changeSettings, draw, drawWith, set, state } from "./state.js";
+import { RECORDED, WORDS, draw, drawWith, set, state } from "./state.js";
 import { render, useLayoutEffect, useRef } from "./vendor.js";
 
 /** So near to its end, in pixels, the chat follows what is added to it. */
@@ -15,30 +15,26 @@ const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 function Header() {
   return html`<header>
-    <${Icon} glyph="☰" name="Chats" class="icon narrow" aria-expanded=${state.chatsOpen} onClick=${() => set({ chatsOpen: !state.chatsOpen })} />
+    ${!RECORDED && html`<${Icon} glyph="☰" name="Chats" class="icon narrow" aria-expanded=${state.chatsOpen} onClick=${() => set({ chatsOpen: !state.chatsOpen })} />`}
     <h1>${state.model || "entropix"}</h1>
-    <${Icon} glyph="⚙" name="Settings" onClick=${() => set({ dialog: "settings" })} />
+    ${!RECORDED && html`<${Icon} glyph="⚙" name="Settings" onClick=${() => set({ dialog: "settings" })} />`}
   </header>`;
 }
 
-function Exports() {
-  const { chat } = state, named = chat.title.replace(/[^\p{L}\p{N}]+/gu, "-"), empty = !chat.root.follow.length;
-  const button = (ending, kind, write, name) => html`<button type="button" title=${name} disabled=${empty}
-    onClick=${() => chats.download(`${named}.${ending}`, kind, write(chat))}>${ending}</button>`;
-  return html`<p class="exports faint">Export ${button("md", "text/markdown", chats.asMarkdown, "what is shown, as Markdown")}
-    ${button("json", "application/json", JSON.stringify, "everything, with every token, as JSON")}</p>`;
+function ChatList() {
+  return html`<nav class=${state.chatsOpen ? "open" : ""} aria-label="Chats">
+    <button type="button" onClick=${() => { open(chats.newChat()); field()?.focus(); }}>+ New chat</button>
+    <ul>${chats.listChats().map(({ id, title }) => html`<li><a href=${`#${id}`} aria-current=${id === state.chat.id}>${title}</a>
+      <${Icon} glyph="×" name=${`Delete “${title}”`} onClick=${() => remove(id)} /></li>`)}</ul>
+    <p class="faint">Chats are kept in this browser only.</p>
+  </nav>`;
 }
 
-function ChatList() {
-  const listed = chats.listChats(), monitored = state.models.some((model) => model.entropix.monitor);
-  return html`<nav class=${state.chatsOpen ? "open" : ""} aria-label="Chats">
-    <button type="button" onClick=${() => { open(chats.newChat()); focusField(); }}>+ New chat</button>
-    ${monitored && html`<button type="button" aria-pressed=${Boolean(state.watched)}
-      onClick=${() => state.watched ? (unwatch(), draw()) : watch()}>Watch other clients</button>`}
-    <ul>${listed.map(({ id, title }) => html`<li><a href=${`#${id}`} aria-current=${id === state.chat.id}>${title}</a>
-      <${Icon} glyph="×" name=${`Delete “${title}”`} onClick=${() => remove(id)} /></li>`)}</ul>
-    <${Exports} /><p class="faint">Chats are kept in this browser only.</p>
-  </nav>`;
+/** What is known of a recording beside its answer. */
+function Facts() {
+  const before = RECORDED.messages.filter(({ content }) => content !== state.chat.turns[0].question);
+  const facts = [...before.map(({ role, content }) => [role, content]), ...Object.entries(RECORDED.facts)];
+  return html`<dl class="facts faint">${facts.map(([name, said]) => html`<div><dt>${name}</dt><dd>${said}</dd></div>`)}</dl>`;
 }
 
 function Welcome() {
@@ -53,57 +49,40 @@ function Welcome() {
     <p class="faint">${WORDS.letters}</p></section>`;
 }
 
-function Turn({ turn }) {
-  const { place, number } = chats.placeOf(state.chat, turn), edit = () => { set({ edited: turn }); focusField(turn.question); };
-  return html`<div class="turn"><div class="asked"><p class="user">${turn.question}</p>
-      <${Versions} name="question" shown=${number} many=${place.follow.length} take=${(at) => show(place, at)} />
-      <${Icon} glyph="✎" name="Edit the question" disabled=${Boolean(state.running)} onClick=${edit} /></div>
-    <${Answer} turn=${turn} answer=${turn.answers[turn.at]} /></div>`;
-}
-
 function Turns() {
   const box = useRef(null), follow = box.current && box.current.scrollHeight - box.current.scrollTop - box.current.clientHeight < FOLLOWS;
-  const looked = useRef(null), begun = state.running && !state.current?.steps.length;
+  const looked = useRef(null), begun = state.running && !state.current?.steps.length, { turns } = state.chat;
   useLayoutEffect(() => { if (begun || (follow && !state.pointed)) box.current.scrollTop = box.current.scrollHeight; });
   useLayoutEffect(() => {
     if (looked.current !== state.pointed) document.querySelector(".token.on")?.scrollIntoView({ block: "nearest" });
     looked.current = state.pointed;
   });
-  const turns = chats.path(state.chat);
-  return html`<div class="turns" ref=${box}>${state.watched
-    ? html`<p class="faint" role="status">Answers of other clients appear here.</p>${[...state.watched.values()].map(({ title, answer }) =>
-        html`<${Answer} answer=${answer} title=${title} />`)}`
-    : turns.length ? turns.map((turn, number) => html`<${Turn} key=${number} turn=${turn} />`) : html`<${Welcome} />`}</div>`;
+  return html`<div class="turns" ref=${box}>
+    ${turns.map((turn, number) => html`<div class="turn" key=${number}>${turn.question && html`<p class="user">${turn.question}</p>`}
+      <${Answer} turn=${turn} answer=${chats.shownAnswer(turn)} /></div>`)}
+    ${turns.length === 0 && html`<${Welcome} />`}${RECORDED && turns.length > 0 && html`<${Facts} />`}</div>`;
 }
 
 /** The field for questions, which is the first of the page. */
 const field = () => document.querySelector("textarea");
-function focusField(text) {
-  if (text !== undefined) field().value = text;
-  field().focus();
-}
 
 function Composer() {
   const send = (event) => { event.preventDefault(); if (ask(field().value)) field().value = ""; };
-  const key = (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
-    if (event.key === "Escape" && state.edited) { set({ edited: null }); field().value = ""; }
-  };
+  const key = (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event); };
   return html`<form class="composer" onSubmit=${send}>
-    ${state.edited && html`<p class="faint" role="status">Edits the question; the old one is kept. Escape leaves it as it is.</p>`}
     <textarea id="question" rows="2" aria-label="Question" placeholder="Ask something (Shift+Enter: a new line)" onKeyDown=${key}></textarea>
     ${state.running ? html`<button type="button" onClick=${stop}>Stop</button>` : html`<button>Send</button>`}
   </form>`;
 }
 
-const stop = () => state.watched ? unwatch() : state.running?.abort();
-const openGauges = () => { const answer = state.current; point(chats.path(state.chat).at(-1), answer, answer.steps.length - 1); };
+const stop = () => state.running?.abort();
+const openGauges = () => { const answer = state.current; point(state.chat.turns.at(-1), answer, answer.steps.length - 1); };
 const close = () => { focusText(); set({ pointed: null, why: null }); };
 
 function Page() {
-  return html`<${Header} /><${ChatList} />
+  return html`<${Header} />${!RECORDED && html`<${ChatList} />`}
     <main><${Turns} /><${Problem} problem=${state.problem} again=${describe} />
-      ${!state.pointed && html`<div class="narrow"><${Strip} open=${openGauges} /></div>`}<${Composer} /></main>
+      ${!state.pointed && html`<div class="narrow"><${Strip} open=${openGauges} /></div>`}${!RECORDED && html`<${Composer} />`}</main>
     <aside class=${state.pointed ? "open" : ""} aria-label="Token, gauges and map">
       <div class="narrow sheet"><${Strip} /><${Icon} glyph="×" name="Close" onClick=${close} /></div>
       <${Inspector} /><div><${Gauges} /><${Plane} />${!state.pointed && html`<${Counts} />`}</div></aside>
@@ -112,13 +91,14 @@ function Page() {
 
 function drawPage() {
   document.documentElement.dataset.theme = state.settings.theme || (DARK.matches ? "dark" : "light");
+  document.documentElement.classList.toggle("recorded", Boolean(RECORDED));
   document.title = state.chat.title || "entropix";
   render(html`<${Page} />`, document.body);
 }
 
 /** Open the chat that the address names. */
 function openNamed() {
-  const chat = location.hash && location.hash.slice(1) !== state.chat.id && chats.loadChat(location.hash.slice(1));
+  const chat = !RECORDED && location.hash && location.hash.slice(1) !== state.chat.id && chats.loadChat(location.hash.slice(1));
   if (chat) open(chat);
 }
 
@@ -132,4 +112,4 @@ DARK.addEventListener("change", draw);
 drawWith(drawPage);
 drawPage();
 describe().then(openNamed);
-focusField();
+field()?.focus();

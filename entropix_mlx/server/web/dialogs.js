@@ -1,11 +1,9 @@
-/** The dialogs: settings, the key, and a list of several answers. */
+/** The dialogs: settings and the key. */
 import { setApiKey } from "./api.js";
-import { describe, describeMap, takeAnswer } from "./actions.js";
+import { describe, describeMap } from "./actions.js";
 import { html } from "./html.js";
 import { WORDS, card, changeSettings, sampler, set, state } from "./state.js";
 import { useLayoutEffect, useRef } from "./vendor.js";
-
-const EXAMPLE = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}';
 
 function Dialog({ title, children }) {
   const dialog = useRef(null);
@@ -16,7 +14,7 @@ function Dialog({ title, children }) {
 }
 
 export function Dialogs() {
-  const Open = { settings: Settings, key: Key, answers: Answers }[state.dialog];
+  const Open = { settings: Settings, key: Key }[state.dialog];
   return Open ? html`<${Open} />` : null;
 }
 
@@ -31,20 +29,11 @@ function Setting({ name, label, options, change, ...rest }) {
     : html`<input name=${name} value=${value} onChange=${changed} ...${rest} />`}</label>`;
 }
 
-function schemaProblem(schema) {
-  try {
-    return schema.trim() && JSON.parse(schema) && "";
-  } catch (error) {
-    return `This is not JSON yet: ${error.message}`;
-  }
-}
-
 function Settings() {
   const { settings, models, model } = state, { help, takes = [] } = WORDS.samplers[sampler()] ?? {};
   const redraw = () => describeMap().catch((problem) => set({ problem, dialog: "" }));
   const samplers = Object.keys(WORDS.samplers).map((name) => [name, name]);
   const profiles = (card().profiles ?? []).map((name) => [name, name]);
-  const hint = schemaProblem(settings.schema);
   return html`<${Dialog} title="Settings">
     ${models.length > 1 && html`<label><span>model</span><select name="model" value=${model}
       onChange=${(event) => { set({ model: event.target.value }); describe(); }}>
@@ -56,14 +45,9 @@ function Settings() {
       ${takes.includes("temperature") && html`<${Setting} name="temperature" label="temperature" inputmode="decimal" placeholder="the profile's" />`}
       <${Setting} name="seed" label="seed" inputmode="numeric" placeholder="a new one each time" />
       <${Setting} name="tokens" label="tokens at most" inputmode="numeric" placeholder="the server's" />
-      <${Setting} name="answers" label="answers" options=${[["1", "one"], ["auto", "more where the first is unsure"], ...["2", "4", "8"].map((n) => [n, n])]} />
       <${Setting} name="forks" label="forks" options=${[["", "as the profile says"], ["on", "on"], ["off", "off"]]} change=${redraw} />
       <${Setting} name="thoughts" label="thoughts" options=${[["", "as the profile says"], ["off", "off"]]} change=${redraw} />
       <${Setting} name="system" label="system prompt" rows="2" />
-    </fieldset>
-    <fieldset><legend>A structured answer</legend>
-      <${Setting} name="schema" label="JSON schema; empty: a text" rows="4" placeholder=${EXAMPLE} spellcheck="false" />
-      ${hint && html`<p class="problem" role="alert">${hint}</p>`}
     </fieldset>
     <fieldset><legend>How it looks</legend>
       <${Setting} name="colours" label="colours" options=${[["strategy", "strategy of the sampler"], ["surprise", "surprise, −log2 p"], ["none", "none"]]} />
@@ -82,18 +66,5 @@ function Key() {
     <p>This server asks for the key that it was started with (--api-key-file). It is kept until this tab is closed.</p>
     <label><span>API key</span><input ref=${field} name="key" type="password" autocomplete="off" /></label>
     <menu><button onClick=${take}>Use this key</button></menu>
-  <//>`;
-}
-
-function Answers() {
-  const { turn, several } = state.listed, { answers, chosen } = several;
-  const rests = several.rests_on === "agreement" ? "the share of answers that agree" : "the probabilities of its tokens";
-  return html`<${Dialog} title=${`${answers.length} answers`}>
-    <p class="faint">Confidence ${Math.round(100 * several.confidence)} %, from ${rests}. ✓ was chosen.</p>
-    <ol class="several">${answers.map((one, number) => html`<li>
-      <p>${number === chosen ? "✓ " : ""}${one.text.trim() || "(nothing)"}</p>
-      <p class="faint">${one.score === null ? "" : `lowest log p ${one.score.toFixed(2)} nats/token · `}${one.tokens} tokens${one.complete ? "" : " · ended early"}
-        ${number !== chosen && html` <button type="button" disabled=${Boolean(state.running)} onClick=${() => takeAnswer(turn, one.token_ids)}>Take this one</button>`}</p></li>`)}</ol>
-    <menu><button>Close</button></menu>
   <//>`;
 }

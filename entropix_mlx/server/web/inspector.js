@@ -1,7 +1,7 @@
 /** A token in detail: its alternatives, the branches of its fork, and why it was decided so. */
 import { continueFrom } from "./actions.js";
 import { html, percent, visible } from "./html.js";
-import { WORDS, state } from "./state.js";
+import { RECORDED, WORDS, state } from "./state.js";
 
 /** What else could have stood at a token: another one, or another branch of its fork. */
 export function alternatives({ answer, index }) {
@@ -31,12 +31,12 @@ export function focusText() {
 
 export function Inspector() {
   if (!state.pointed) {
-    return html`<p class="faint">Tap a token of an answer for its alternatives, and why it stands there. A tap on an
-      alternative continues from there; the old answer is kept.</p>`;
+    return html`<p class="faint">Tap a token of an answer for its alternatives, and why it stands there.
+      ${RECORDED ? "The arrow keys go from token to token." : "A tap on an alternative continues from there; the old answer is kept."}</p>`;
   }
   const { answer, index, turn } = state.pointed, step = answer.steps[index], why = state.why;
   const listed = alternatives(state.pointed), button = (one, number) =>
-    html`<${Alternative} one=${one} number=${number} why=${why} refused=${one.own || !turn || Boolean(state.running)} />`;
+    html`<${Alternative} one=${one} number=${number} why=${why} refused=${one.own || !turn || Boolean(state.running || RECORDED)} />`;
   return html`<section aria-label="Token">
     <h2 aria-live="polite">token ${index + 1}: ${visible(step.text)}</h2>
     <ol class="alternatives">${listed.filter((one) => one.branch === undefined).map(button)}</ol>
@@ -52,13 +52,13 @@ export function Inspector() {
 }
 
 function Alternative({ one, number, why, refused }) {
-  const { lead, fate } = why?.branches?.[one.branch] ?? {};
+  const { lead } = why?.branches?.[one.branch] ?? {};
   const score = one.branch === undefined ? percent(one.share, 1) : one.branch === 0 ? "first" : lead ?? "";
   return html`<li><button type="button" disabled=${refused} onClick=${() => takeAlternative(number)}
       title=${one.own ? "what stands here" : "continue from here with this one"}>
     <span class="sign">${one.own ? "✓" : ""}</span><span class="said">${one.text}</span>
     ${one.share !== undefined && html`<span class="bar"><i style=${{ width: `${100 * one.share}%` }}></i></span>`}
-    <span class="number">${score}${fate ? ` (${fate})` : ""}</span></button></li>`;
+    <span class="number">${score}</span></button></li>`;
 }
 
 function Decision({ why, strategy }) {

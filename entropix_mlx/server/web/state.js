@@ -4,10 +4,13 @@ import { newChat } from "./chats.js";
 /** The words that the page shares with the terminal UI. */
 export const WORDS = JSON.parse(document.getElementById("vocabulary").textContent);
 
+/** The answer that this page was written with, without a server; null on a server's page. */
+export const RECORDED = JSON.parse(document.getElementById("recorded")?.textContent ?? "null");
+
 const SETTINGS = "entropix.settings";
 const DEFAULTS = {
-  sampler: "", profile: "", temperature: "", seed: "", tokens: "512", answers: "1", forks: "", thoughts: "",
-  system: "", schema: "", colours: "strategy", markdown: true, theme: "",
+  sampler: "", profile: "", temperature: "", seed: "", tokens: "512", forks: "", thoughts: "",
+  system: "", colours: "strategy", markdown: true, theme: "",
 };
 
 function readSettings() {
@@ -34,16 +37,10 @@ export const state = {
   pointed: null,
   /** Why that token was decided as it was. @type {any} */
   why: null,
-  /** The turn whose question is being edited. @type {any} */
-  edited: null,
   /** The dialog that is open. */
   dialog: "",
-  /** The answer whose others the dialog lists. @type {any} */
-  listed: null,
   /** What the server could not do when nothing was asked. @type {any} */
   problem: null,
-  /** Answers of other clients, while they are watched. @type {Map<string, any> | null} */
-  watched: null,
   /** Whether the list of chats is open on a narrow screen. */
   chatsOpen: false,
 };

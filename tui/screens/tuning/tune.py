@@ -1,15 +1,11 @@
-"""The settings: sampler, profile, temperature, thresholds, interventions, seed.
-
-    before            with these thresholds     settings
-    as decided        recoloured at once,       sliders, and the map that can be dragged
-                      or answered again
+"""The settings: sampler and its options, profile, thresholds, interventions, seed.
 
 A threshold that moves recolours the tokens on the screen behind at once, without the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -19,23 +15,24 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Checkbox, Input, Label, Select
 
-from entropix_mlx.configuration import Value
 from entropix_mlx.errors import EntropixError, ProfileError
+from entropix_mlx.profiles.fields import Number
 from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.sampler_specs import parameters, specs
 from entropix_mlx.profiles.sections import MOST_FORKS
 from entropix_mlx.samplers.registry import SAMPLERS
 from entropix_mlx.settings import Settings
 
+from ...answer import Answer
 from ...drawing import scales
-from ...transcript.answer import Preview
+from ...gauges.plane import Plane
 from ..dialogs import Overlay, field_row, number_in
 from .sliders import THRESHOLDS, Headings, Slider
-from .tuning_plane import TuningPlane
 
 NAME_WIDTH = 12
-KEYS = "Enter use · Ctrl+R regenerate\nb before · Ctrl+D save · Esc discard"
-SET, SECTION = "set", "thresholds"
-"""An option of the configuration file, and the section of a profile that it changes."""
+KEYS = "Enter use · Ctrl+R regenerate\nb before · Ctrl+S save profile · Esc discard"
+OPTIONS = ("temperature", "top_p", "top_k", "min_p")
+"""Those that a sampler may take."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +41,6 @@ class TunedSettings:
 
     settings: Settings
     ask: bool
-    profile: str | None = None
-    """The name or file of another profile, if one was chosen."""
-    save: bool = False
-    """Whether these are to be defaults."""
 
 
 class TuneScreen(Overlay[TunedSettings | None]):
@@ -57,7 +50,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
         Binding("enter", "done", "Use from the next answer on"),
         Binding("ctrl+r", "try", "Regenerate with these"),
         Binding("b", "before", "Show the tokens as they were decided"),
-        Binding("ctrl+d", "done(True)", "Use and save as default", priority=True),
+        Binding("ctrl+s", "save", "Save the profile as a file", priority=True),
         Binding("escape,ctrl+z", "discard", "Change nothing"),
     ]
 
@@ -65,24 +58,27 @@ class TuneScreen(Overlay[TunedSettings | None]):
         self,
         settings: Settings,
         ask: bool,
-        preview: Callable[[Profile | None], Preview],
+        preview: Callable[[Profile | None], Answer],
         try_out: Callable[[TunedSettings], None],
+        save: Callable[[Profile], None],
     ) -> None:
         """Show settings.
 
         Args:
             preview: colours the tokens by a profile, None for the original one.
             try_out: uses settings, and answers once more with them.
+            save: asks for a file, and writes a profile into it.
         """
         super().__init__()
         self._settings = settings
         self._ask = ask
         self._preview = preview
         self._try_out = try_out
+        self._save = save
         self._tried = False
         self._shows_before = False
         self._profile = Profile.load(settings.profile)
-        self._first = self._named = self._profile.name  # in the field, and loaded
+        self._named = self._profile.name  # the one that is loaded
 
     def compose(self) -> ComposeResult:
         with Vertical(id="tune"):
@@ -90,7 +86,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
                 yield from self._rows()
             yield Label("", id="changes")
             yield Label(KEYS, classes="hint")
-            yield TuningPlane(self._profile, id="tuning-plane")
+            yield Plane(id="tuning-plane")
 
     def _rows(self) -> ComposeResult:
         settings, profile = self._settings, self._profile
@@ -103,7 +99,9 @@ class TuneScreen(Overlay[TunedSettings | None]):
             compact=True,
         )
         yield from self._field("profile", profile.name, "name or file")
-        yield from self._field("temperature", settings.temperature, "the profile's")
+        for name in OPTIONS:
+            yield from self._field(name, getattr(settings, name), "the profile's")
+        yield from self._field("max_tokens", settings.max_tokens, "-1: no limit")
         yield from self._field("seed", settings.seed, "random")
         with Horizontal(classes="row"):
             thinks, forks = profile.think.max_insertions > 0, profile.branch.max_branches > 0
@@ -116,35 +114,38 @@ class TuneScreen(Overlay[TunedSettings | None]):
             yield Slider(name, value, _scale(name, profile))
 
     def _field(self, name: str, value: object, placeholder: str) -> ComposeResult:
-        return field_row(name.ljust(NAME_WIDTH), name, value, placeholder)
+        return field_row(name.replace("_", " ").ljust(NAME_WIDTH), name, value, placeholder)
 
     def on_mount(self) -> None:
         """Begin at the first threshold: most users come for these."""
         self.query(Slider).first().focus()
+        self.on_select_changed()
         self.show_answer()
         self._say("← → move a threshold, Shift ten steps")
 
     def show_answer(self) -> None:
         """Show the last answer's tokens as they were decided."""
-        self._show(self._preview(None), self._changed_profile())
+        self._show(self._preview(None))
 
     def on_slider_changed(self) -> None:
         self._shows_before = False
         profile = self._changed_profile()
         preview = self._preview(profile)
-        self._show(preview, profile)
+        self._show(preview)
         self._say(f"{preview.changed} of {len(preview.steps)} tokens change strategy")
+
+    def on_select_changed(self) -> None:
+        """Show the options that the sampler takes."""
+        for name in OPTIONS:
+            field = self.query_one(f"#{name}", Input)
+            field.disabled = name not in self._taken
+            if field.parent is not None:
+                field.parent.display = not field.disabled
 
     def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
         """Whoever wants to be asked at forks wants forks."""
         if event.checkbox.id == "ask" and event.value:
             self.query_one("#branch", Tick).value = True
-
-    def on_tuning_plane_dragged(self, event: TuningPlane.Dragged) -> None:
-        for name in event.names:
-            slider = self.query_one(f"#slider-{name}", Slider)
-            slider.show(event.value, slider.most)
-        self.on_slider_changed()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Load another profile and show its thresholds, or take the settings."""
@@ -158,8 +159,8 @@ class TuneScreen(Overlay[TunedSettings | None]):
         if event.input.id == "profile":
             self._show_named_profile()
 
-    def action_done(self, save: bool = False) -> None:
-        if (tuned := self._tuned(save)) is not None:
+    def action_done(self) -> None:
+        if (tuned := self._tuned()) is not None:
             self._preview(None)  # the tokens on screen were decided by the settings before
             self.dismiss(tuned)
 
@@ -170,6 +171,10 @@ class TuneScreen(Overlay[TunedSettings | None]):
             self._tried = True
             self._try_out(tuned)
             self._say("regenerating: the first token that differs is marked")
+
+    def action_save(self) -> None:
+        if self._show_named_profile():
+            self._save(self._changed_profile())
 
     def action_before(self) -> None:
         """Show the tokens as they were decided; the same key shows them as now again."""
@@ -184,7 +189,12 @@ class TuneScreen(Overlay[TunedSettings | None]):
         self._preview(None)
         self.dismiss(TunedSettings(self._settings, self._ask) if self._tried else None)
 
-    def _tuned(self, save: bool = False) -> TunedSettings | None:
+    @property
+    def _taken(self) -> frozenset[str]:
+        """The names of the options that the chosen sampler takes."""
+        return frozenset(specs()[str(self.query_one("#sampler", Select).value)].takes)
+
+    def _tuned(self) -> TunedSettings | None:
         """Return what was set, or None and say what is wrong with it."""
         if not self._show_named_profile():
             return None
@@ -193,17 +203,15 @@ class TuneScreen(Overlay[TunedSettings | None]):
                 self._settings,
                 sampler=str(self.query_one("#sampler", Select).value),
                 profile=self._changed_profile(),
-                temperature=self._number("temperature"),
-                seed=self._number("seed", whole=True),
+                max_tokens=self._number("max_tokens") or Settings.max_tokens,
+                seed=self._number("seed"),
+                **{name: self._number(name) for name in OPTIONS},
             )
             settings.check()
         except (ValueError, EntropixError) as error:
             self._say(str(error))
             return None
-        ask = self.query_one("#ask", Tick).value
-        named = self.query_one("#profile", Input).value.strip()
-        profile = None if named in ("", self._first) else named
-        return TunedSettings(settings, ask, profile, save)
+        return TunedSettings(settings, self.query_one("#ask", Tick).value)
 
     def _show_named_profile(self) -> bool:
         """Load the profile that was typed, if it is another; return False where that fails."""
@@ -237,16 +245,18 @@ class TuneScreen(Overlay[TunedSettings | None]):
         usual = getattr(getattr(Profile.load(), section), limit) or MOST_FORKS
         return {limit: usual if on else 0}
 
-    def _show(self, preview: Preview, profile: Profile) -> None:
-        plane = self.query_one(TuningPlane)
-        plane.show_strategies(preview.steps, preview.strategies, profile)
+    def _show(self, preview: Answer) -> None:
+        self.query_one(Plane).answer = preview
         for slider in self.query(Slider):
             strategy, measurement, _ = slider.threshold
             measured = [step.metrics[measurement] for step in preview.steps]
             slider.show_tokens(measured, preview.counts(strategy))
 
-    def _number(self, name: str, whole: bool = False) -> Any:
-        return number_in(self.query_one(f"#{name}", Input), whole)
+    def _number(self, name: str) -> Any:
+        field = self.query_one(f"#{name}", Input)
+        rule = parameters()[name].rule if name in OPTIONS else None
+        whole = not isinstance(rule, Number) or rule.whole
+        return None if field.disabled else number_in(field, whole)
 
     def _say(self, text: str) -> None:
         self.query_one("#changes", Label).update(Content(text))
@@ -262,40 +272,3 @@ class Tick(Checkbox):
     def render(self) -> Content:
         self.BUTTON_INNER = "✓" if self.value else " "
         return super().render()
-
-
-def default_options(
-    tuned: TunedSettings, usual: Profile, configured: Mapping[str, object]
-) -> dict[str, Value | None]:
-    """Return the options that make settings the defaults; None removes one from the file.
-
-    Thresholds that equal those of the usual profile are not written, unless they are configured.
-    """
-    settings, own = tuned.settings, Profile.load(tuned.settings.profile)
-    values: dict[str, Value | None] = {
-        "sampler": settings.sampler,
-        "temperature": settings.temperature,
-        "seed": settings.seed,
-        "ask": tuned.ask or None,
-        "no-think": own.think.max_insertions == 0 or None,
-        "branch": own.branch.max_branches > 0 == usual.branch.max_branches or None,
-        "no-branch": own.branch.max_branches == 0 < usual.branch.max_branches or None,
-        SET: _assignments(own, usual, configured) or None,
-    }
-    return values if tuned.profile is None else values | {"profile": tuned.profile}
-
-
-def _assignments(own: Profile, usual: Profile, configured: Mapping[str, object]) -> list[str]:
-    """Return the assignments of the file, with the thresholds of a profile for its own."""
-    before = configured.get(SET)
-    lines = [str(line) for line in before] if isinstance(before, list) else []
-    named = {name: f"{SECTION}.{name}" for name in THRESHOLDS}
-    fields = {line: line.partition("=")[0].strip() for line in lines}
-    written = set(fields.values())
-    values = {
-        field: getattr(own.thresholds, name)
-        for name, field in named.items()
-        if field in written or getattr(own.thresholds, name) != getattr(usual.thresholds, name)
-    }
-    others = [line for line in lines if fields[line] not in values]
-    return [*others, *(f"{field}={value}" for field, value in values.items())]

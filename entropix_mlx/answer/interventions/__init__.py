@@ -1,1 +1,0 @@
-"""What may be done in place of keeping the drawn token: thoughts, forks, retrieval."""

@@ -1,1 +1,0 @@
-"""Decoding with entropix where another library runs the model."""

@@ -1,0 +1,331 @@
+"""A stranger's model folder, and the checked copy of it that libraries are given to read.
+
+The libraries that read configurations, tokenizers and templates open whatever they find, and
+whatever a configuration names. A link would lead them out of the folder, a FIFO or a device would
+make them wait or read for ever, and MLX trusts the header of a safetensors file.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+
+from .. import limits
+from ..errors import (
+    EntropixError,
+    ModelNotFoundError,
+    TokenizerError,
+    UnsupportedModelError,
+    WeightsError,
+    brief,
+    first_line,
+)
+from .translation import translated
+
+logger = logging.getLogger(__name__)
+
+_SMALL_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "hf_quant_config.json",  # of NVIDIA's packed weights, which mlx-lm reads with them
+)
+_NAMES_FILES = ("configuration_files", "auto_map", "_name_or_path")
+"""Keys of a ``config.json`` by which transformers would look for other files."""
+_TEMPLATES = "additional_chat_templates"
+_NO_TOKENS = ("Classification", "ForMaskedLM", "ForQuestionAnswering", "RewardModel")
+"""Endings of the names of models that do not predict tokens."""
+_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+MOST_LAYERS = 2048
+_ABOUT_WEIGHTS = ("parameters", "Expected shape", "safetensors", "not in model", "shape")
+"""Words by which mlx-lm's message is about the weights, and not about the architecture."""
+_MESSAGE = 300
+
+
+class CheckedFolder(NamedTuple):
+    """A folder of links to a model's files, which is read in place of the model's own."""
+
+    path: Path
+    config: dict[str, Any]
+    """Its ``config.json``, in the keys of mlx-lm's class; the context is that up to which mlx-lm is
+    right."""
+    ends: list[int]
+    """The end-of-text ids."""
+
+
+@contextmanager
+def checked(folder: Path) -> Iterator[CheckedFolder]:
+    """Yield a model's folder for libraries to read; it is gone afterwards, and what was opened
+    stays open.
+
+    Nothing of it is executed: it holds no code, no pickle, and no key that names a file.
+
+    Raises:
+        ModelNotFoundError: there is no ``config.json``.
+        WeightsError: a file is missing, damaged or too large, or leads out of the folder.
+        TokenizerError: a configuration of the tokenizer names another file than is read here.
+        UnsupportedModelError: mlx-lm does not compute it, or it needs code of its own.
+    """
+    from mlx_lm.utils import _encode_tagged_floats
+
+    folder = folder.resolve()
+    found, context = translated(read_config(folder), str(folder / "config.json"))
+    with tempfile.TemporaryDirectory(prefix="entropix-") as name:
+        view = Path(name)
+        _link_weights(folder, view)
+        for file in _SMALL_FILES:
+            if (path := inside(folder, file)).is_file():
+                _link(path, view / file)
+        for path in (folder / _TEMPLATES).glob("*.jinja"):
+            (view / _TEMPLATES).mkdir(exist_ok=True)
+            _link(inside(folder, path.relative_to(folder)), view / _TEMPLATES / path.name)
+        stated = {name: value for name, value in found.items() if name not in _NAMES_FILES}
+        (view / "config.json").write_text(json.dumps(_encode_tagged_floats(stated)))
+        yield CheckedFolder(view, limited(found, context), _end_tokens(folder, found))
+
+
+def limited(config: dict[str, Any], context: int | None) -> dict[str, Any]:
+    """Return a configuration with a shorter context, if one is given."""
+    shorter = {} if context is None else {"max_position_embeddings": context}
+    text = config.get("text_config")
+    return config | shorter | ({"text_config": text | shorter} if isinstance(text, dict) else {})
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return a folder's ``config.json``, once it can be that of a model that predicts tokens.
+
+    Raises:
+        ModelNotFoundError: there is none.
+        WeightsError: it leads out of the folder, is not a JSON object, or has absurd sizes.
+        UnsupportedModelError: the model needs code of its own, or predicts no tokens.
+    """
+    from mlx_lm.utils import _decode_tagged_floats
+
+    file = inside(folder, "config.json")
+    if not file.exists():
+        raise ModelNotFoundError(f"{folder} holds no model: config.json is missing")
+    config: dict[str, Any] = _decode_tagged_floats(read_object(file, limits.CONFIG_BYTES))
+    if config.get("model_file") is not None:
+        raise UnsupportedModelError(
+            f"{file}: the model needs code of its own ({brief(config['model_file'])}), and code"
+            " from a model's folder is never run here: use a model that mlx-lm computes itself"
+        )
+    heads = config.get("architectures") or []
+    if heads and isinstance(heads, list) and all(str(n).endswith(_NO_TOKENS) for n in heads):
+        raise UnsupportedModelError(f"{file}: {brief(heads[0])} does not predict tokens")
+    check_sizes(config, str(file))
+    return config
+
+
+def check_sizes(config: dict[str, Any], where: str) -> None:
+    """Refuse sizes that would build endless layers.
+
+    Raises:
+        WeightsError: one is absurd.
+    """
+    text = config.get("text_config")
+    for name, value in (config | (text if isinstance(text, dict) else {})).items():
+        layers = name in _LAYER_COUNTS
+        most = MOST_LAYERS if layers else limits.SIZE
+        absurd = type(value) is int and abs(value) > most and not name.endswith("_id")
+        if absurd or (layers and (type(value) is not int or value < 1)):
+            raise WeightsError(f"{where}: {name} cannot be {brief(value)}; download it again")
+
+
+def read_object(file: Path, most: int, error: type[EntropixError] = WeightsError) -> dict[str, Any]:
+    """Return the JSON object in a file of at most so many bytes.
+
+    Raises:
+        error: the file cannot be read, or holds something else.
+    """
+    try:
+        content = json.loads(limits.read_text(file, most))
+    except (OSError, ValueError, RecursionError) as reason:
+        raise error(f"{file}: cannot be read as JSON: {first_line(reason)}") from reason
+    if not isinstance(content, dict):
+        raise error(f"{file}: not a JSON object; download it again")
+    return content
+
+
+@contextmanager
+def explained(path: Path, *, writes: bool = False) -> Iterator[None]:
+    """Raise whatever a model makes mlx-lm stumble over as one sentence.
+
+    Args:
+        path: of the model.
+        writes: whether files are written meanwhile: an `OSError` then stays one.
+
+    Raises:
+        WeightsError, UnsupportedModelError: as the words of the message say.
+    """
+    try:
+        yield
+    except EntropixError:
+        raise
+    except Exception as error:
+        if writes and isinstance(error, OSError):
+            raise
+        said = shorten(" ".join(str(error).split()) or repr(error), _MESSAGE, placeholder=" …")
+        if isinstance(error, TypeError) and " missing " in said:
+            said = f"its config.json lacks {said.rpartition(': ')[2]}"
+        elif not isinstance(error, ValueError | RuntimeError | OSError):
+            said = f"{type(error).__name__}: {said}"
+        if isinstance(error, OSError) or any(word in said for word in _ABOUT_WEIGHTS):
+            raise WeightsError(f"{path}: the weights do not fit: {said}") from error
+        raise UnsupportedModelError(f"{path}: mlx-lm cannot run this model: {said}") from error
+
+
+def inside(folder: Path, name: str | Path) -> Path:
+    """Return the path of a file in a folder, which need not exist, once it is safe to open.
+
+    Raises:
+        WeightsError: it leads out of the folder, or is there and is of another kind or too large.
+    """
+    path = folder / name
+    try:
+        target = path.resolve()
+        if not any(target.is_relative_to(root) for root in _roots(folder)):
+            raise WeightsError(f"{path}: leads out of the folder, to {target}")
+        if not os.path.lexists(path):
+            return path
+        status = path.stat()
+        limits.check_regular(status, path)
+    except (OSError, RuntimeError) as error:  # a link to itself is a RuntimeError in Python 3.12
+        raise WeightsError(f"{path}: cannot be read: {error}; put the file itself there") from error
+    most = limits.TEMPLATE_BYTES if path.suffix == ".jinja" else limits.TOKENIZER_BYTES
+    if path.suffix != ".safetensors" and status.st_size > most:
+        raise WeightsError(f"{path}: larger than {most:,} bytes, as no such file is")
+    return path
+
+
+def _roots(folder: Path) -> list[Path]:
+    """Return the folders that links in a model folder may lead into.
+
+    In the hub's cache, the folder of a version holds links to the files themselves:
+
+        models--OWNER--NAME/snapshots/VERSION/config.json → ../../blobs/HASH
+        models--OWNER--NAME/blobs/HASH                    → ../../blobs/HA/HASH, in newer caches
+    """
+    repository = folder.parent.parent
+    if folder.parent.name != "snapshots" or not (repository / "blobs").is_dir():
+        return [folder]
+    shared = [repository.parent / "blobs"] if repository.name.startswith("models--") else []
+    return [folder, repository, *shared]
+
+
+def _link_weights(folder: Path, view: Path) -> None:
+    """Link the safetensors files, by names that mlx-lm looks for, once their headers are checked.
+
+    Raises:
+        WeightsError: there is none, one is damaged, or two hold the same tensor.
+    """
+    try:
+        names = sorted(path.name for path in folder.glob("*.safetensors"))
+    except OSError as error:
+        raise WeightsError(f"{folder}: cannot be read: {error}") from error
+    names = [name for name in names if name.startswith("model")] or names
+    if not names:
+        raise WeightsError(
+            f"{folder}: no .safetensors file; give a folder that has them, or a .gguf file"
+        )
+    places: dict[str, str] = {}
+    for name in names:
+        path = inside(folder, name)
+        for key in tensor_names(path):
+            if key in places:
+                raise WeightsError(f"{path}: the tensor {key} is in {places[key]}, too")
+            places[key] = name
+        link = name if name.startswith("model") else f"model-{name}"
+        (view / link).symlink_to(path.resolve())
+
+
+def tensor_names(path: Path) -> set[str]:
+    """Return the names of the tensors in a safetensors file, once its header is checked.
+
+    Raises:
+        WeightsError: it is damaged.
+    """
+    try:
+        with safe_open(str(path), framework="numpy") as shard:
+            return set(shard.keys())
+    except (OSError, SafetensorError) as error:
+        raise WeightsError(f"{path}: cannot be read: {error}. Download it again.") from error
+
+
+_TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+_WORDS = (
+    *("tokenizer_class", "auto_map", "backend", "added_tokens_decoder", "chat_template"),
+    *("padding_side", "truncation_side", "truncation_strategy", "model_input_names", "errors"),
+    *("src_lang", "tgt_lang", "language", "task", "response_schema", "response_template"),
+)
+"""What a ``tokenizer_config.json`` says in words, beside its tokens, that opens no file."""
+_MODULES = ("tool_parser_type", "chat_template_type")
+"""Modules of mlx-lm."""
+
+
+def _link(path: Path, link: Path) -> None:
+    """Link a file of the tokenizer; of a configuration, write what opens no file.
+
+    transformers opens what some keys name, wherever that is, and passes all of them to classes
+    that open more.
+    """
+    if path.name not in ("tokenizer_config.json", "special_tokens_map.json"):
+        link.symlink_to(path.resolve())
+        return
+    content = read_object(path, limits.TOKENIZER_BYTES, TokenizerError)
+    files = content.get("fast_tokenizer_files", ["tokenizer.json"])
+    if files != ["tokenizer.json"]:
+        raise TokenizerError(
+            f"{path}: fast_tokenizer_files names {brief(files)}, and only tokenizer.json is read:"
+            " put the file that is to be used in its place, and remove that key"
+        )
+    known = {name: value for name, value in content.items() if _opens_nothing(name, value)}
+    if left_out := [name for name in content if name not in known and content[name]]:
+        logger.debug("%s: not known, so left out: %s", path, ", ".join(left_out))
+    link.write_text(json.dumps(known))
+
+
+def _opens_nothing(name: str, value: Any) -> bool:
+    if name in _MODULES:
+        return isinstance(value, str) and value.isidentifier()
+    if name in _TOKENS or name in _WORDS or name.endswith("_token"):
+        return True
+    return not isinstance(value, str | list | dict)
+
+
+def _end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
+    """Return the end-of-text ids of ``generation_config.json``, or else those of the model.
+
+    The file is usually newer: of Llama 3, only it names the token that ends a turn.
+
+    Raises:
+        TokenizerError: they are no whole numbers, so that generation would never stop.
+    """
+    file, text = inside(folder, "generation_config.json"), config.get("text_config")
+    content = read_object(file, limits.CONFIG_BYTES, TokenizerError) if file.exists() else {}
+    language = config | text if isinstance(text, dict) else config
+    stated = content.get("eos_token_id")
+    stated = language.get("eos_token_id") if stated is None else stated
+    ids = stated if isinstance(stated, list) else [] if stated is None else [stated]
+    if any(type(number) is not int for number in ids):
+        raise TokenizerError(
+            f"{folder}: eos_token_id must be a whole number or a list of them, not {brief(stated)}"
+        )
+    return ids

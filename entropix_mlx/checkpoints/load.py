@@ -1,0 +1,225 @@
+"""From a name to a model in memory and its tokenizer.
+
+`hub` finds the files, `folder` checks them, mlx-lm builds the model and reads the weights; what is
+added here is what users of mlx-lm bring along (`Extras`), and the layout of the weights in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from .. import limits
+from ..errors import (
+    ModelNotFoundError,
+    UnsupportedModelError,
+    WeightsError,
+    brief,
+    first_line,
+)
+from ..files import expanded
+from ..models import llama
+from ..models.base import LanguageModel
+from ..models.device import arrange, on_cpu, wire_memory
+from ..models.ranks import split
+from .folder import CheckedFolder, checked, explained, inside, limited, read_object, tensor_names
+from .gguf import config_of, load_gguf
+from .gguf_file import read_header
+from .gguf_tokenizer import gguf_tokenizer
+from .hub import default_model, locate
+from .tokenizers import ModelTokenizer, add_endings, check_size, tokenizer_errors
+from .translation import set_untruncated_yarn, translated
+
+logger = logging.getLogger(__name__)
+
+ADAPTERS, ADAPTERS_CONFIG = "adapters.safetensors", "adapter_config.json"
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What is added to a model as it is loaded; the default adds nothing."""
+
+    adapter_path: str | Path | None = None
+    """A folder of LoRA or DoRA weights, as mlx-lm writes it."""
+    extra_eos_tokens: tuple[str, ...] = ()
+    """Tokens that end an answer beside those of the model."""
+    chat_template_config: Mapping[str, Any] = field(default_factory=dict)
+    """Variables for the chat template, such as ``{"enable_thinking": False}``."""
+    kv_bits: int | None = None
+    """Bits a number of the KV cache; None does not quantize it."""
+    kv_group_size: int = 64
+    """Numbers of the KV cache that share a scale."""
+    quantized_kv_start: int = 0
+    """Tokens after which the cache is quantized."""
+
+
+def load(
+    model: str | Path | None = None,
+    *,
+    dequantize: bool | None = None,
+    tapped: bool = False,
+    extras: Extras | None = None,
+    group: mx.distributed.Group | None = None,
+) -> tuple[LanguageModel, TokenizerWrapper]:
+    """Load a model and its tokenizer.
+
+    Models of the Llama family run on this package's own port, all others on mlx-lm's classes.
+
+    On a GPU, weights stay as they are stored. On MLX's CPU backend floating-point numbers become
+    float32, since half precision is some 40 times slower there, and quantized weights are unpacked
+    to float32 if they fit into half of the memory, since that makes decoding twice as fast.
+
+    Args:
+        model: a Hugging Face folder, a GGUF file or a hub id; None takes `default_model`.
+        dequantize: whether to unpack quantized weights; None decides as said above.
+        tapped: have mlx-lm run a model of the Llama family, too.
+        extras: adapters, a quantized cache and the like.
+        group: the ranks that mlx-lm's ``shard`` splits the model over.
+
+    Raises:
+        ModelNotFoundError: there is no such model, or it cannot be downloaded.
+        UnsupportedModelError: mlx-lm does not compute it; of a hub model, nothing was downloaded
+            but its ``config.json``.
+        WeightsError: weights are missing, damaged, or do not fit the configuration.
+        TokenizerError: there is no tokenizer, or it cannot be read.
+    """
+    path, extras = locate(model if model is not None else default_model()), extras or Extras()
+    classes = _classes(own_port=not tapped and group is None)
+    # Reading the weights releases the interpreter lock, so that the tokenizer is read meanwhile.
+    with ThreadPoolExecutor(max_workers=1) as helper, explained(path):
+        if path.is_dir():
+            with checked(path) as folder:
+                config = folder.config
+                tokenizer = helper.submit(_tokenizer, folder, path)
+                inner = _from_folder(folder, classes)
+                tokenizer.result()
+            _note_parts(config, path)
+        else:
+            header = read_header(path)
+            config = limited(*translated(config_of(path, header), str(path)))
+            tokenizer = helper.submit(gguf_tokenizer, path, header.metadata)
+            inner = load_gguf(path, header, config, classes)
+        loaded = _made(inner, config, extras, group)
+        check_size(tokenizer.result(), loaded.config.vocab_size, path)
+        arrange(inner, dequantize)
+        wire_memory()
+        loaded.warm_up()
+        if not mx.isfinite(loaded(mx.array([[0]]), loaded.make_cache()).logits).all():
+            raise WeightsError(f"{path}: the weights hold NaN or infinite numbers")
+    add_endings(tokenizer.result(), extras.extra_eos_tokens)
+    if extras.chat_template_config:
+        tokenizer.result()._chat_template_config = dict(extras.chat_template_config)
+    return loaded, tokenizer.result()
+
+
+def _classes(*, own_port: bool) -> Callable[[dict[str, Any]], tuple[Any, Any]]:
+    """Return what mlx-lm's `load_model` asks for the classes of a model and its arguments."""
+    from mlx_lm.utils import _get_classes
+
+    def classes(config: dict[str, Any]) -> tuple[Any, Any]:
+        return llama.classes(config) if own_port and llama.ports(config) else _get_classes(config)
+
+    return classes
+
+
+def _from_folder(folder: CheckedFolder, classes: Callable[..., Any]) -> nn.Module:
+    from mlx_lm.utils import load_model
+
+    model: nn.Module
+    model, _ = load_model(folder.path, lazy=True, get_model_classes=classes)
+    set_untruncated_yarn(model, folder.config)
+    return model
+
+
+def _tokenizer(folder: CheckedFolder, where: Path) -> TokenizerWrapper:
+    from mlx_lm.utils import load_tokenizer
+
+    with tokenizer_errors(f"{where}: the tokenizer cannot be read"):
+        # Without trust_remote_code, transformers would ask on the terminal whether to run code.
+        loaded = load_tokenizer(folder.path, {"trust_remote_code": False}, folder.ends)
+    return ModelTokenizer.around(loaded, where)
+
+
+def _made(
+    inner: nn.Module,
+    config: Mapping[str, Any],
+    extras: Extras,
+    group: mx.distributed.Group | None,
+) -> LanguageModel:
+    if extras.adapter_path is not None:
+        add_adapters(inner, extras.adapter_path)
+    if on_cpu():
+        inner.set_dtype(mx.float32)  # in which its caches will be, too
+    if group is not None:
+        split(inner, config, group)
+    mx.eval(mx.random.state)  # each layer drew weights that nobody computes
+    made = LanguageModel(inner, config, group)
+    if extras.kv_bits is not None:
+        try:
+            made.quantize_cache(extras.kv_bits, extras.kv_group_size, extras.quantized_kv_start)
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise UnsupportedModelError(
+                f"the KV cache of this {made.config.model_type} cannot be quantized to"
+                f" {extras.kv_bits} bits in groups of {extras.kv_group_size}: {first_line(error)}"
+            ) from error
+    return made
+
+
+def _note_parts(config: Mapping[str, Any], where: Path) -> None:
+    """Say of a model that also sees or hears that only its language part is used."""
+    parts = [name for name in ("vision", "audio") if f"{name}_config" in config]
+    if parts:
+        left = " and ".join(parts)
+        logger.info(
+            "%s: only the language part is loaded: its %s part is left out", where.name, left
+        )
+
+
+def add_adapters(model: nn.Module, path: str | Path) -> None:
+    """Add the LoRA, DoRA or wholly fine-tuned layers in a folder to a model.
+
+    A layer whose adapter is not in the file would keep the random numbers that it begins with, so
+    the file must hold exactly what mlx-lm trains.
+
+    Raises:
+        ModelNotFoundError: there are no adapters in the folder.
+        WeightsError: they are damaged or incomplete, or another model's.
+    """
+    from mlx_lm.tuner.utils import load_adapters
+
+    folder = expanded(path, ModelNotFoundError)
+    for name in (ADAPTERS, ADAPTERS_CONFIG):
+        if not (folder / name).is_file():
+            raise ModelNotFoundError(
+                f"{brief(str(folder))} holds no adapters: {name} is missing; give the folder that"
+                " mlx_lm.lora wrote"
+            )
+    stored = tensor_names(inside(folder, ADAPTERS))
+    config = read_object(inside(folder, ADAPTERS_CONFIG), limits.CONFIG_BYTES)
+    model.freeze()
+    try:
+        if config.get("fine_tune_type") == "full":
+            for layer in model.layers[-max(config["num_layers"], 0) :]:
+                layer.unfreeze()
+        load_adapters(model, str(folder))
+    except Exception as error:  # whatever a configuration makes it stumble over
+        raise WeightsError(
+            f"{folder}: this model cannot have such adapters: {first_line(error)}; use those that"
+            " were trained on it"
+        ) from error
+    expected: dict[str, mx.array] = dict(tree_flatten(model.trainable_parameters()))
+    if not expected or expected.keys() != stored:
+        odd = min(expected.keys() ^ stored, default="no layer")
+        raise WeightsError(
+            f"{folder}: the adapters are incomplete or another model's ({odd}): use those that were"
+            " trained on it"
+        )

@@ -1,0 +1,147 @@
+"""Listing the models on this machine: the demo model, the hub's cache, LM Studio's folders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from ..errors import EntropixError, ModelNotFoundError, first_line
+from ..models.device import machine_memory, on_cpu
+from .demo import demo_model
+from .folder import inside, limited, read_config
+from .gguf import config_of
+from .gguf_file import read_header
+from .hub import LM_STUDIO, model_at
+from .translation import translated
+
+_PACKED = {2: 4, 3: 4, 6: 5, 7: 5, 8: 8, 10: 2, 11: 3, 12: 4, 13: 5, 14: 6}
+"""Bits a weight of the commonest types of GGUF's blocks."""
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_DENSE = {0: ("float32", 32), 1: ("float16", 16), 30: ("bfloat16", 16)}
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A model on this machine."""
+
+    name: str
+    """The name to give to `load`: a hub id or a path."""
+    path: Path
+    nbytes: int
+    """Its size on the disk."""
+    precision: str | None
+    """The type of its weights, or their bits where they are packed; None if it is unknown."""
+    context: int | None
+    """The context length in tokens; None if it is unknown."""
+    fault: str | None
+    """Why it cannot run here; None if it can."""
+
+
+def inventory(folders: Iterable[Path] = ()) -> Iterator[LocalModel]:
+    """Yield the demo model, those of the hub's cache and of LM Studio, and those in some folders.
+
+    Args:
+        folders: each a model folder, or one that holds model folders and .gguf files.
+
+    Raises:
+        ModelNotFoundError: one of the folders is neither, or it or the cache cannot be read.
+    """
+    if demo := demo_model():
+        yield _describe(str(demo), demo)
+    for name, path in _cached():
+        yield _describe(name, path)
+    for root in (Path(folder).expanduser() for folder in LM_STUDIO):
+        for path in sorted(root.glob("*/*")) if root.is_dir() else ():
+            if found := _model(path):
+                yield _describe(str(path.relative_to(root)), found)
+    for folder in folders:
+        for path in models_in(folder):
+            yield _describe(str(path), path)
+
+
+def models_in(folder: Path) -> list[Path]:
+    """Return a model's folder or file, or the models in a folder.
+
+    Raises:
+        ModelNotFoundError: it is neither, or cannot be read.
+    """
+    try:
+        if folder.suffix == ".gguf" or (folder / "config.json").exists():
+            return [model_at(folder)]
+        return sorted(found for path in folder.iterdir() if (found := _model(path)))
+    except NotADirectoryError as error:
+        raise ModelNotFoundError(f"{folder} is neither a folder nor a .gguf file") from error
+    except OSError as error:
+        raise ModelNotFoundError(f"{folder} cannot be read: {error.strerror}") from error
+
+
+def _model(path: Path) -> Path | None:
+    try:
+        return model_at(path)
+    except (ModelNotFoundError, OSError):  # a folder that this user may not enter, too
+        return None
+
+
+def _cached() -> Iterator[tuple[str, Path]]:
+    from huggingface_hub import CacheNotFound, constants, scan_cache_dir
+
+    try:
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
+    except CacheNotFound:
+        return
+    except ValueError as error:
+        raise ModelNotFoundError(
+            f"the hub's cache cannot be listed: {first_line(error)}"
+        ) from error
+    for repository in sorted(repositories, key=lambda found: found.repo_id):
+        if repository.repo_type == "model" and repository.revisions:
+            newest = max(repository.revisions, key=lambda revision: revision.last_modified)
+            yield repository.repo_id, newest.snapshot_path
+
+
+def _describe(name: str, path: Path) -> LocalModel:
+    nbytes = 0
+    try:
+        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+        nbytes = sum(file.stat().st_size for file in files)
+        precision, bits, context = _gguf(path) if path.is_file() else _folder(path)
+    except (EntropixError, OSError, SafetensorError, StopIteration) as error:
+        return LocalModel(name, path, nbytes, None, None, str(error))
+    # On a CPU, weights become float32; there they are unpacked only if they fit.
+    needed = nbytes * 32 // bits if on_cpu() and bits > 8 else nbytes
+    memory, fault = machine_memory(), None
+    if needed > memory:
+        fault = f"needs {needed / 1e9:.1f} GB of memory; there are {memory / 1e9:.1f} GB"
+    return LocalModel(name, path, nbytes, precision, context, fault)
+
+
+def _folder(path: Path) -> tuple[str | None, int, int | None]:
+    config = limited(*translated(read_config(path), str(path / "config.json")))
+    if not (weights := sorted(path.glob("*.safetensors"))):
+        raise ModelNotFoundError(f"{path}: no .safetensors file")
+    text = config.get("text_config")
+    language: dict[str, Any] = config | text if isinstance(text, dict) else config
+    context = language.get("max_position_embeddings")
+    packing = language.get("quantization") or language.get("quantization_config")
+    if isinstance(packing, dict) and type(packing.get("bits")) is int:
+        return f"{packing['bits']} bits", packing["bits"], context
+    with safe_open(str(inside(path, weights[0].name)), framework="numpy") as shard:
+        dtype = _DTYPES.get(shard.get_slice(next(iter(shard.keys()))).get_dtype())
+    return dtype, 32 if dtype == "float32" else 16, context
+
+
+def _gguf(path: Path) -> tuple[str | None, int, int | None]:
+    header = read_header(path)
+    context = config_of(path, header)["max_position_embeddings"]
+    sizes: Counter[int] = Counter()
+    for tensor in header.tensors.values():
+        sizes[tensor.type] += tensor.nbytes
+    kind = sizes.most_common(1)[0][0]
+    if kind in _PACKED:
+        return f"{_PACKED[kind]} bits", _PACKED[kind], context
+    return *_DENSE.get(kind, (None, 16)), context

@@ -1,1 +1,0 @@
-"""Subcommands about this machine: its models, and what may stand in their way."""

@@ -1,1 +1,0 @@
-"""Commands under `mlx.launch`: one process per rank."""

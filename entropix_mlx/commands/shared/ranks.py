@@ -1,0 +1,46 @@
+"""Commands under ``mlx.launch``: each of its processes runs the same one, and rank 0 prints."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ...errors import EntropixError
+
+SPLIT = ("generate", "serve")
+"""Subcommands that several ranks run together."""
+
+
+def join(command: str, given: dict[str, Any]) -> None:
+    """Change what is `given` to a command to what all ranks share, or rank 0 alone does.
+
+    Raises:
+        EntropixError: the command or an option needs one process.
+    """
+    if not {"MLX_RANK", "OMPI_COMM_WORLD_SIZE"} & os.environ.keys():
+        return
+    from ...models.ranks import launched, share
+    from ...settings import draw_seed
+
+    group = launched()
+    if group is None:
+        return
+    if command not in SPLIT:
+        raise EntropixError(f"several ranks run {' and '.join(SPLIT)} only: start it without them")
+    alone = {"resume": given.get("resume"), "ask": given.get("ask")}
+    alone["adapter-path"] = getattr(given.get("model"), "adapter_path", None)
+    for name, value in alone.items():
+        if value:
+            raise EntropixError(f"several ranks cannot have --{name}: leave it out")
+    if given.get("prompt") == "-":
+        raise EntropixError("several ranks cannot read stdin: give --prompt TEXT or --prompts FILE")
+    if command == "generate" and given.get("seed") is None:
+        given["seed"] = share(draw_seed(), group)
+    if group.rank():
+        given["quiet"] = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        folder = Path(tempfile.mkdtemp(prefix="entropix-rank-"))
+        written = (name for name in ("output_file", "trace") if given.get(name))
+        given |= {name: folder / Path(given[name]).name for name in written}

@@ -1,1 +1,0 @@
-"""One model, or one list of questions, on several machines: MLX's distribution and our hub."""

@@ -1,1 +1,0 @@
-"""Downloading files that are known beforehand, with resumption, and the demo model so."""

@@ -1,0 +1,67 @@
+"""N-gram speculation: where a text repeats itself, the tokens that came next are proposed.
+
+    text       … the old man and the sea. … the old man      what follows the same tokens
+    proposed                                             and the sea .
+
+One pass checks all of them; those that the sampler would have drawn are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Tokens
+
+SAME = 3
+"""Tokens in a row that must have stood before."""
+FIRST = 3
+"""Tokens that are proposed first; twice as many after each proposal that was right."""
+MOST = 15
+LONGEST_PAUSE = 32
+"""Tokens without a proposal after several that were wrong."""
+
+
+class Speculation:
+    """What is proposed for one text."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._length = min(FIRST, most)
+        self._wrong = self._pause = 0
+        self._text: list[int] = []
+        self._after: dict[tuple[int, ...], int] = {}
+        """Where the tokens that follow each n-gram begin, as it stood last."""
+
+    def follow(self, tokens: Tokens[int]) -> None:
+        """Let the text grow to these tokens."""
+        added = len(tokens) - len(self._text)
+        self._pause = max(0, self._pause - added)
+        for token in tokens[len(self._text) :]:
+            # The n-gram at the very end is left out: nothing follows it yet.
+            if len(self._text) >= SAME:
+                self._after[tuple(self._text[-SAME:])] = len(self._text)
+            self._text.append(token)
+
+    def propose(self) -> list[int]:
+        """Return the tokens that may follow the text."""
+        if self._pause or not self._most:
+            return []
+        begin = self._after.get(tuple(self._text[-SAME:]))
+        if begin is None:
+            return []
+        found: list[int] = []
+        for place in range(begin, begin + self._length):  # what is proposed may repeat itself, too
+            beyond = place - len(self._text)
+            found.append(self._text[place] if beyond < 0 else found[beyond])
+        return found
+
+    def receive(self, proposed: int, accepted: int) -> None:
+        """Learn how many of the proposed tokens were right."""
+        if accepted == proposed:
+            self._wrong = 0
+            self._length = min(2 * self._length, self._most)
+        elif accepted:
+            self._wrong = 0
+            self._length = max(FIRST, accepted)
+        else:
+            self._wrong += 1
+            self._length = min(FIRST, self._most)
+            self._pause = min(2**self._wrong, LONGEST_PAUSE)

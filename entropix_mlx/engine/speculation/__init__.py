@@ -1,1 +1,0 @@
-"""Tokens proposed ahead of the model."""

@@ -1,1 +1,0 @@
-"""Calibration: a profile for a model."""

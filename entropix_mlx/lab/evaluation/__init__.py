@@ -1,1 +1,0 @@
-"""Evaluation: questions with known answers, many ways of answering them, and what that shows."""

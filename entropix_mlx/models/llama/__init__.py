@@ -1,1 +1,0 @@
-"""The Llama family, with attention that returns its scores."""

@@ -1,1 +1,0 @@
-"""mlx-lm's models, with their attention measured."""

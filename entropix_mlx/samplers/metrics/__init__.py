@@ -1,1 +1,0 @@
-"""Metrics of logits and attention scores."""

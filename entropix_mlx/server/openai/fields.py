@@ -1,0 +1,137 @@
+"""What the models of requests have in common: bodies, types of fields, and errors by their place.
+
+A field's type is a rule of `profiles.fields`, which returns the value as it is kept or says what it
+must be. Pydantic names the place of what is wrong, and `refusal` makes that OpenAI's ``param``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError, from_json
+
+from ...constraints.constraint import Constraint
+from ...errors import ConstraintError, first_line
+from ...profiles.fields import LARGEST_WHOLE, Number, Rule, check_flag, check_text, hint, shown
+from .errors import RequestError
+
+Json = dict[str, Any]
+UNSUPPORTED, BAD_CONSTRAINT = "unsupported", "bad_constraint"
+LONGEST_NAME = 100
+
+
+class Fields(BaseModel):
+    """The fields of an object. One that is null counts as one that is not there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"must be an object, not {shown(value)}")
+        return {name: item for name, item in value.items() if item is not None}
+
+
+def ruled(rule: Rule) -> BeforeValidator:
+    """Return what checks a field by a rule; a number that is written 3.0 is a whole one."""
+
+    def check(value: Any) -> Any:
+        if type(value) is float and value.is_integer() and abs(value) <= LARGEST_WHOLE:
+            value = int(value)
+        return rule(value)
+
+    return BeforeValidator(check)
+
+
+def whole(low: int, high: int = LARGEST_WHOLE) -> BeforeValidator:
+    return ruled(Number(low, high, whole=True))
+
+
+def check_object(value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise ValueError(f"must be an object, not {shown(value)}")
+    return value
+
+
+def listed(most: int) -> BeforeValidator:
+    """Return what checks the length of a list."""
+
+    def check(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise ValueError(f"must be a list, not {shown(value)}")
+        if len(value) > most:
+            raise ValueError(f"may hold {most:,} at most")
+        return value
+
+    return BeforeValidator(check)
+
+
+Flag = Annotated[bool, ruled(check_flag)]
+Text = Annotated[str, ruled(check_text)]
+Object = Annotated[Json, ruled(check_object)]
+
+
+def absent(*empty: Any) -> BeforeValidator:
+    """Return what refuses a field that is not supported, unless its value asks for nothing."""
+
+    def check(value: Any) -> Any:
+        if value not in empty:
+            raise unsupported("is not supported: leave it out")
+        return value
+
+    return BeforeValidator(check)
+
+
+def unsupported(why: str) -> PydanticCustomError:
+    return PydanticCustomError(UNSUPPORTED, "{why}", {"why": why})
+
+
+def constraint(kind: str, value: Any) -> Constraint:
+    """Return a constraint, as a validator does."""
+    try:
+        return Constraint(kind, value)
+    except ConstraintError as error:
+        raise PydanticCustomError(BAD_CONSTRAINT, "{why}", {"why": f": {error}"}) from None
+
+
+def check_names(value: Json, known: Iterable[str]) -> None:
+    names = list(known)
+    for name in value:
+        if name not in names:
+            raise ValueError(f"has an unknown field {shown(name)}; {hint(name, names)}")
+
+
+def parse_body(content: bytes) -> Json:
+    """Return the fields of a body.
+
+    Raises:
+        RequestError: it is no JSON object.
+    """
+    try:
+        value = from_json(content, allow_inf_nan=False)
+    except ValueError as error:  # not UTF-8, not JSON, or nested too deeply
+        raise RequestError(f"the body is not JSON: {first_line(error)}") from None
+    if not isinstance(value, dict):
+        raise RequestError('the body must be a JSON object, such as {"messages": […]}')
+    return value
+
+
+def refusal(error: ValidationError, known: Iterable[str]) -> RequestError:
+    """Return the response to what a model of requests refuses, given its fields."""
+    fault = error.errors(include_url=False, include_input=False)[0]
+    place, kind = fault["loc"], fault["type"]
+    param = str(place[0])[:LONGEST_NAME] if place else None
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)[1:]
+    where = where[:LONGEST_NAME] or "the body"
+    if kind == "extra_forbidden":
+        message = f"unknown field {where!r}; {hint(str(place[-1]), known)}"
+        return RequestError(message, param, code="unknown_field")
+    if kind == "missing":
+        return RequestError(f"{where} must be there", param)
+    reason = fault["ctx"].get("error") or fault["ctx"].get("why") if "ctx" in fault else None
+    said = f"{where}: {fault['msg']}" if reason is None else f"{where} {reason}"
+    code = kind if kind in (UNSUPPORTED, BAD_CONSTRAINT) else None
+    return RequestError(said.replace(" : ", ": "), param, code=code)
