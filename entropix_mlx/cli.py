@@ -69,6 +69,9 @@ def perform(words: Sequence[str]) -> int:
     command, bound, _ = build_app().parse_args(words, exit_on_error=False, print_error=False)
     if words:
         ranks.join(words[0], bound.arguments)
+    if command.__module__.startswith("cyclopts"):  # help, or the version
+        with output.writing_stdout():
+            return int(command(*bound.args, **bound.kwargs) or 0)
     return int(command(*bound.args, **bound.kwargs) or 0)
 
 

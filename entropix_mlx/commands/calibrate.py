@@ -67,6 +67,8 @@ def calibrate(
         show: check and print a profile, by its name or its file, and calibrate nothing; of two,
             list what differs
     """
+    if len(show) > 2:
+        raise PromptError("--show prints one profile, or compares two: leave the others out")
     if show:
         return _show(*show)
     for option, value in {"risk": risk, "limit": limit}.items():
@@ -93,7 +95,7 @@ def calibrate(
     return 0
 
 
-def _show(name: str, against: str | None = None, *_: str) -> int:
+def _show(name: str, against: str | None = None) -> int:
     profile, other = Profile.load(name), None if against is None else Profile.load(against)
     if other is None:
         _, source = read_source(name)
@@ -101,8 +103,8 @@ def _show(name: str, against: str | None = None, *_: str) -> int:
         output.write("\n" + sampler_comments(profile))
         return 0
     found = differences(profile, other)
-    for field, (one, another) in found.items():
-        output.write(f"{field}: {toml_value(one)} → {toml_value(another)}\n")
+    for field, (here, there) in found.items():
+        output.write(f"{field}: {toml_value(here)} → {toml_value(there)}\n")
     if not found:
         output.report("the two profiles decide alike")
     return 0

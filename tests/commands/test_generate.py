@@ -206,7 +206,7 @@ def notes(tmp_path, monkeypatch):
     return folder
 
 
-ASKING = ("--seed", 4, "--set", "notes.min_entropy=0")
+ASKING = ("--seed", 4, "--set", "notes.when='start'")
 
 
 def test_a_passage_of_the_notes_is_quoted_with_its_place(generate, notes, tmp_path):

@@ -14,8 +14,6 @@ import pytest
 from entropix_mlx.commands.shared import answers, output
 from entropix_mlx.step import Branch, Fork
 from tests.commands.conftest import Terminal
-from tests.steps import make_step
-from tests.traces.test_trace import HEADER
 
 
 @pytest.fixture
@@ -39,15 +37,6 @@ def shell(tiny_folder, tmp_path):
     return run
 
 
-@pytest.fixture
-def trace(tmp_path):
-    from entropix_mlx.traces.trace import recorded
-
-    file = tmp_path / "trace.jsonl"
-    list(recorded([make_step(0, "a")], file, HEADER))
-    return file
-
-
 GENERATE = "generate --model MODEL -p x -m 3 --seed 1"
 
 
@@ -56,21 +45,21 @@ GENERATE = "generate --model MODEL -p x -m 3 --seed 1"
     ("command", "redirection", "code", "named"),
     [
         ("--help", ">/dev/full", 2, "cannot write to stdout: the disk is full"),
-        ("profile show reference", ">&-", 2, "cannot write to stdout: it is closed"),
-        ("report TRACE", ">/dev/full", 2, "cannot write to stdout"),
+        ("calibrate --show reference", ">&-", 2, "cannot write to stdout: it is closed"),
+        ("models", ">/dev/full", 2, "cannot write to stdout"),
         (f"{GENERATE} --jsonl --quiet", ">/dev/full", 2, "cannot write to stdout"),
         ("generate --nonsense", "2>/dev/full", 2, ""),
-        ("profile diff reference reference", "2>/dev/full", 0, ""),
+        ("calibrate --show reference --show reference", "2>/dev/full", 0, ""),
         (GENERATE, "<&- 2>&-", 0, ""),
         ("generate --model MODEL -p -", "<&-", 2, "no stdin"),
         ("chat --model MODEL", "</dev/null", 2, "needs a terminal"),
-        ("profile check reference", "<&- 2>&-", 0, ""),
+        ("calibrate --show reference", "<&- 2>&-", 0, ""),
     ],
 )
-def test_streams_that_take_or_give_nothing(shell, trace, command, redirection, code, named):
+def test_streams_that_take_or_give_nothing(shell, command, redirection, code, named):
     if "/dev/full" in redirection and not Path("/dev/full").exists():
         pytest.skip("there is no device that is always full")
-    ended, _, err = shell(command.replace("TRACE", str(trace)), redirection)
+    ended, _, err = shell(command, redirection)
     assert ended == code
     assert named in err
     assert err.count("\n") == bool(named), "one sentence"
@@ -84,13 +73,12 @@ def test_streams_that_take_or_give_nothing(shell, trace, command, redirection, c
         {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"},
     ],
 )
-def test_a_stream_that_cannot_spell_an_answer_gets_other_characters(shell, trace, variables):
-    lines = trace.read_text().splitlines()
-    lines[1] = json.dumps(json.loads(lines[1]) | {"text": "é日😀"})
-    trace.write_text("\n".join(lines))
-    code, out, _ = shell(f"report {trace}", **variables)
+def test_a_stream_that_cannot_spell_an_answer_gets_other_characters(shell, tmp_path, variables):
+    text = tmp_path / "text.txt"
+    text.write_text("é日😀", "utf-8")
+    code, out, _ = shell(f"read {text} --model MODEL", **variables)
     assert (code, "???" in out) == (0, True)
-    code, out, _ = shell("profile show reference", **variables)
+    code, out, _ = shell("calibrate --show reference", **variables)
     assert (code, out.isascii()) == (0, True)
 
 
@@ -140,7 +128,7 @@ def test_a_deleted_folder_is_one_sentence(entropix, tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
-    code, _, err = entropix("profile", "check", "reference")
+    code, _, err = entropix("calibrate", "--show", "reference")
     assert (code, err.count("\n")) == (2, 1)
     assert "folder" in err
 

@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO
 
 from ...errors import OutputError
@@ -95,14 +95,25 @@ def write(text: str) -> None:
     """Print to stdout at once.
 
     Raises:
-        OutputError: stdout is closed, or the disk is full.
-        BrokenPipeError: nobody reads it any more.
+        OutputError, BrokenPipeError: as for `writing_stdout`.
     """
-    try:
+    with writing_stdout():
         try:
             sys.stdout.write(text)
         finally:
             sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def writing_stdout() -> Iterator[None]:
+    """Report what goes wrong while stdout is written.
+
+    Raises:
+        OutputError: stdout is closed, or the disk is full.
+        BrokenPipeError: nobody reads it any more.
+    """
+    try:
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:
