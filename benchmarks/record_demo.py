@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from entropix_mlx import Profile, Session, Settings, load
-from entropix_mlx.backends import recorded
+from entropix_mlx.chat import recorded
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.models.base import LanguageModel
 from entropix_mlx.step import Step

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from entropix_mlx.backends.recorded import demo_recording
+from entropix_mlx.chat.recorded import demo_recording
 from entropix_mlx.palette import QUESTIONS
 
 START_SECONDS = 60.0

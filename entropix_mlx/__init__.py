@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .api.generate import stream_generate as stream_generate
     from .api.prompts import chat_prompt as chat_prompt
     from .api.score import score as score
-    from .chat.session import Session as Session
+    from .chat.local import Session as Session
     from .checkpoints.load import load as load
     from .constraints.constraint import Constraint as Constraint
     from .constraints.fields import Field as Field
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .traces.explain import explain as explain
 
 _PUBLIC = {
-    "chat.session": ("Session",),
+    "chat.local": ("Session",),
     "checkpoints.load": ("load",),
     "api.batch": ("batch_generate",),
     "constraints.constraint": ("Constraint",),

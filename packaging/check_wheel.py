@@ -11,7 +11,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from entropix_mlx import __version__
-from entropix_mlx.backends.recorded import RecordedBackend, demo_recording
+from entropix_mlx.chat.recorded import RecordedBackend, demo_recording
 from entropix_mlx.settings import Settings
 from entropix_mlx.tui.app import ChatApp
 

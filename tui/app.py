@@ -12,12 +12,12 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.widgets import TextArea
 
-from entropix_mlx.backends.base import Backend, StepReading
-from entropix_mlx.backends.events import AnswerEnded, ConversationChanged, UserMessage
 from entropix_mlx.chat.attachments import with_files
-from entropix_mlx.chat.base import ChatSession
 from entropix_mlx.chat.conversation import Conversation, Turn
+from entropix_mlx.chat.events import AnswerEnded, ConversationChanged, UserMessage
+from entropix_mlx.chat.session import ChatSession
 from entropix_mlx.chat.store import Store
+from entropix_mlx.chat.thread import Backend, StepReading
 from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import SessionError
 from entropix_mlx.profiles.profile import Profile

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from textual.app import App
 from textual.message import Message
 
-from entropix_mlx.backends import events
-from entropix_mlx.backends.base import Action, Backend, BackendThread, StepReading
-from entropix_mlx.backends.events import CancelToken, Event, ForkGrew, Prefilled, UserMessage
-from entropix_mlx.chat.base import ChatSession
+from entropix_mlx.chat import events
 from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.chat.events import CancelToken, Event, ForkGrew, Prefilled, UserMessage
+from entropix_mlx.chat.session import ChatSession
+from entropix_mlx.chat.thread import Action, Backend, BackendThread, StepReading
 from entropix_mlx.profiles.confidence import ADVICE, AnswerMetrics
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step

@@ -29,7 +29,7 @@ from .screens.picker import Picker, PickerOption
 from .workspace import Workspace
 
 if TYPE_CHECKING:
-    from entropix_mlx.chat.base import ChatSession
+    from entropix_mlx.chat.session import ChatSession
 
 KINDS = {
     ".json": "the chat, to go on with",

@@ -11,8 +11,8 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
-from entropix_mlx.backends.events import StepRead
 from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.chat.events import StepRead
 from entropix_mlx.chat.finding import Match
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import TREE_SAMPLER

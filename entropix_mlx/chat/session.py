@@ -1,272 +1,303 @@
-"""A conversation with a model, which computes only what is new.
+"""What all chat sessions have in common: the conversation, and the answer that is being written.
 
-The session knows which tokens its KV cache holds. When it needs the answer to a prompt (the next
-turn, the same question again, an edited one, an answer with one token replaced), it shortens the
-cache to the beginning that both have in common, and computes only the rest of the prompt.
+`Session` answers with a model in this process. `chat.remote` asks a server, and
+`chat.recorded` plays a recording.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Event
 
-from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-from ..answer.hooks import Choose, Hooks
-from ..answer.selection import AnswerSelection
-from ..answer.thinking import Thinking
-from ..api.attention import attention_map
-from ..api.prompts import conversation_prompt
-from ..api.runner import Runner
-from ..api.score import distribution_after
-from ..engine.prompts import PromptCache
-from ..engine.sequence import Sequence as TextSequence
-from ..errors import ContextLengthError, EntropixError, SessionError
-from ..models.base import LanguageModel
-from ..models.config import fingerprint
-from ..notes import Notes
-from ..profiles.profile import Profile, resolve
-from ..settings import ResolvedSettings, Settings
+from ..answer.hooks import Choose, OnFork
+from ..answer.selection import AnswersStanding
+from ..errors import PromptError, SessionError, check_type, whole_number
+from ..profiles.confidence import AnswerMetrics, Verdict
+from ..profiles.profile import Profile
+from ..settings import SEED_BITS, Settings
 from ..step import AttentionMap, DrawDistribution, Step
-from ..traces.trace import Header, TraceFolder
-from .base import ChatSession
 from .conversation import Conversation, Reply
 
-ROOM = 0.25
-"""The share of the context that stays free for the answer, unless `max_tokens` needs less."""
-CACHE_BYTES = 2**31
-"""Of the texts of a conversation that are kept in the KV cache."""
-SHARE_AFTER_DROP = 0.5
-"""Turns are dropped until the prompt takes at most this share of the context: dropping changes the
-beginning of the prompt, which makes the KV cache useless, and so should be rare."""
 
+class ChatSession(ABC):
+    """Messages in, steps out.
 
-class Session(ChatSession):
-    """A conversation with a model in this process; see `ChatSession`.
+    `send`, `regenerate` and `fork` return an iterator of steps. The question is part of the
+    conversation at once, and the answer grows while the iterator is read. You may stop reading at
+    any moment: the answer keeps the steps that were read, and the session can be used at once. Use
+    a session on one thread; only `cancel` may be called from any thread.
 
-    Use it on the thread that loaded its model.
+    The three take a `cancel` token, an event that stops the answer before its next token once it is
+    set, also if it was set before the call. Give each answer a token of its own.
 
     Attributes:
-        notes: where passages are retrieved from, or None.
-        several: where `settings.answers` is not 1: the answers to the last question, and which of
-            them is chosen. The steps that are returned are those of the first one. The others come
-            behind its last step; they become answers of the turn, with the chosen one selected.
-            None for a single answer.
+        settings: how to generate.
+        conversation: the turns so far.
+        choose: called at a fork whose two best branches score alike, as for `stream_generate`; None
+            takes the best.
+        on_fork: called while branches grow, as for `stream_generate`.
+        on_answers: called when one of several answers to a question has ended, with how they stand.
+        on_prefill: called with the prompt tokens processed so far and their number; those that were
+            cached do not count.
+        on_drop: called when the context is full, with the number of turns left out by then.
+        fingerprint: of the model; None if it is not known.
+        context_length: the most tokens that the model can hold.
+
+    New values of these hold from the next answer on.
     """
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        tokenizer: TokenizerWrapper,
-        settings: Settings | None = None,
-        *,
-        system_prompt: str | None = None,
-        on_prefill: Callable[[int, int], None] | None = None,
-        on_drop: Callable[[int], None] | None = None,
-        choose: Choose | None = None,
-        traces: TraceFolder | None = None,
-    ) -> None:
-        """Begin a conversation with a model and its tokenizer, which must have a chat template.
+    context_length: int
 
-        Args:
-            model, tokenizer: from `load`.
-            settings, on_prefill, on_drop, choose: see `ChatSession`.
-            system_prompt: instructions that precede the conversation, and are never dropped.
-            traces: where each answer is recorded as it comes.
-        """
-        super().__init__(settings, system_prompt)
-        self.on_prefill, self.on_drop, self.choose = on_prefill, on_drop, choose
-        self.fingerprint = fingerprint(model.config)
-        self.notes: Notes | None = None
-        self.several: AnswerSelection | None = None
-        self._model, self._tokenizer = model, tokenizer
-        self._traces = traces
-        self.context_length = model.config.max_position_embeddings
-        self._context = Context(tokenizer, self.context_length)
-        self._cache = PromptCache(CACHE_BYTES)
-        self._answering: TextSequence | None = None
+    def __init__(self, settings: Settings | None = None, system_prompt: str | None = None) -> None:
+        check_type("settings", settings, Settings, optional=True)
+        check_type("system_prompt", system_prompt, str, optional=True)
+        self.settings = settings or Settings()
+        self.conversation = Conversation(system_prompt)
+        self.choose: Choose | None = None
+        self.on_fork: OnFork | None = None
+        self.on_answers: Callable[[AnswersStanding], None] | None = None
+        self.on_prefill: Callable[[int, int], None] | None = None
+        self.on_drop: Callable[[int], None] | None = None
+        self.fingerprint: str | None = None
+        self._running: _Running | None = None
+        self._answered_with = self.settings
 
-    @property
-    def context_used(self) -> int:
-        if not self.conversation.turns:
-            return 0
-        turn = self.conversation.last
-        answered = len(turn.answer.steps) if turn.answers else 0
-        try:
-            return (
-                len(conversation_prompt(self._tokenizer, self.conversation.prompt_messages))
-                + answered
-            )
-        except EntropixError:  # the template refuses an opened chat; the next question will say so
-            return answered
-
-    @property
-    def cached_tokens(self) -> int:
-        """Tokens of the last answer and its prompt, once that is read, but the last one."""
-        answering = self._answering
-        return answering.length - 1 if answering is not None and answering.prefilled else 0
-
-    @property
-    def profile(self) -> Profile:
-        return resolve(self.settings.profile, self._model.config, self.settings.changes)
-
+    @abstractmethod
     def begin(
         self, conversation: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
     ) -> Generator[Step, None, None]:
-        size = self._model.config.vocab_size
-        if beyond := [token for token in forced if not 0 <= token < size]:
-            raise SessionError(f"there is no token {beyond[0]} in this model's vocabulary")
-        resolved = self._checked_settings().with_seed(reply.seed)
-        if forced:
-            prompt = self._context.resumed(conversation, [step.token for step in reply.steps])
-        else:
-            prompt = self._context.fit(conversation, self.settings.max_tokens)
-        return self._generate(conversation, reply, prompt, resolved, forced, cancel)
+        """Return the steps of an answer to the last question of a conversation.
+
+        Errors are raised here, before the session changes anything.
+
+        Args:
+            conversation: ends with the question; turns that leave the context are counted in its
+            `dropped`. reply: the answer, with the steps that it takes over. forced: tokens that
+            come next in it; none where it begins anew. cancel: stops it.
+        """
+
+    @property
+    @abstractmethod
+    def context_used(self) -> int:
+        """Tokens of the conversation that the model sees, its last answer included."""
+
+    @property
+    @abstractmethod
+    def profile(self) -> Profile: ...
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return self.conversation.messages
+
+    @property
+    def certainty(self) -> Verdict | None:
+        """Whether the last answer is unsure, by the profile's threshold (``calibrate --abstain``).
+
+        None without an answer or a threshold.
+        """
+        turns = self.conversation.turns
+        if not turns or not turns[-1].answers:
+            return None
+        return self.profile.abstain.verdict(AnswerMetrics.of(turns[-1].answer.steps))
+
+    def send(
+        self, text: str, turn: int | None = None, *, cancel: Event | None = None
+    ) -> Iterator[Step]:
+        """Ask a question and return the steps of the answer.
+
+        Args:
+            turn: index in `conversation.turns` of a turn to replace, together with all that follow
+                it; None asks after the last one.
+
+        Raises:
+            PromptError: the text is empty, or the chat template refuses the messages.
+            ContextLengthError: the text alone does not fit into the context.
+            SessionError: there is no such turn.
+            SamplerError, ProfileError: the settings do not fit.
+        """
+        check_type("text", text, str)
+        check_type("cancel", cancel, Event, optional=True)
+        turn = None if turn is None else whole_number("turn", turn)
+        self.close()
+        if not text.strip():
+            raise PromptError("the message is empty: write a question")
+        return self._answer(self.conversation.asking(text, turn), cancel)
+
+    def regenerate(self, *, cancel: Event | None = None) -> Iterator[Step]:
+        """Answer the last question once more; the old answer stays beside it.
+
+        The seed is the next one, or the same if the settings have changed since: then only they
+        make the difference.
+
+        Raises:
+            SessionError: nothing was asked yet.
+            SamplerError, ProfileError: the settings do not fit.
+        """
+        check_type("cancel", cancel, Event, optional=True)
+        self.close()
+        return self._answer(replace(self.conversation), cancel)
+
+    def fork(
+        self,
+        step_index: int,
+        token: int | Sequence[int],
+        turn: int | None = None,
+        *,
+        cancel: Event | None = None,
+    ) -> Iterator[Step]:
+        """Put another token in the place of one of an answer, and go on from there.
+
+        The steps before that token are taken over as they are: they are not computed again, and
+        not returned. The old answer stays beside the new one, with the turns that followed it.
+
+        Args:
+            step_index: index of the step whose token is replaced.
+            token: the id of the token to put there, or of several, such as a branch's.
+            turn: index in `conversation.turns` of the answer's turn; None is the last one.
+
+        Raises:
+            SessionError: there is no such turn, step or token, or another model wrote that answer.
+            ContextLengthError: the answer up to that step does not fit into the context.
+            SamplerError, ProfileError: the settings do not fit.
+        """
+        check_type("cancel", cancel, Event, optional=True)
+        turn = None if turn is None else whole_number("turn", turn)
+        step_index = whole_number("step_index", step_index)
+        given = token if isinstance(token, Sequence) else [token]
+        tokens = [whole_number("token", each) for each in given]
+        if not tokens:
+            raise SessionError("there is no token to put there: give at least one")
+        self.close()
+        turn = self.conversation.turn_at(turn)
+        old = self.conversation.turns[turn].answer
+        reply = Reply(old.seed, old.before(step_index), self.fingerprint)
+        if old.model is not None and self.fingerprint not in (None, old.model):
+            raise SessionError(
+                f"another model wrote that answer ({old.model}), and this one's tokens mean"
+                " something else: answer the question again first"
+            )
+        return self._start(self.conversation.until(turn), reply, tokens, cancel)
 
     def distribution(self, step_index: int, turn: int | None = None) -> DrawDistribution:
-        prompt, answer = self._read_again(step_index, turn)
-        resolved = self._checked_settings().with_seed(answer.seed)
-        steps = answer.steps[: step_index + 1]
-        return distribution_after(self._model, self._tokenizer, prompt, steps, resolved)
+        """Return what a step of an answer was drawn from: the probabilities at each step of the
+        draw.
+
+        The model reads the answer again up to that step, with the session's settings.
+
+        Raises:
+            SessionError: there is no such turn or step, or no model of this process.
+        """
+        raise SessionError(
+            "only a local model shows what a token was drawn from: leave --server out"
+        )
 
     def attention(self, step_index: int, turn: int | None = None) -> AttentionMap:
-        prompt, answer = self._read_again(step_index, turn)
-        before = [step.token for step in answer.steps[:step_index]]
-        return attention_map(self._model, self._tokenizer, prompt, before, self._cache)
+        """Return what a step of an answer looked at, as `api.attention.attention_map` does.
 
-    def _read_again(self, step_index: int, turn: int | None) -> tuple[list[int], Reply]:
-        """Return the prompt of an answer that has such a step, and the answer."""
-        turn = self.conversation.turn_at(turn)
-        answer = self.conversation.turns[turn].answer
-        if not 0 <= step_index < len(answer.steps):
-            raise SessionError(f"the answer has no token {step_index + 1}")
-        if answer.model not in (None, self.fingerprint):
-            raise SessionError("another model wrote that answer: answer the question again first")
-        return self._context.resumed(self.conversation.until(turn), []), answer
+        Raises:
+            SessionError: there is no such turn or step, or no model of this process.
+            UnsupportedModelError: the model's attention cannot be read.
+        """
+        raise SessionError("only a local model shows what it looked at: leave --server out")
 
-    def _checked_settings(self) -> ResolvedSettings:
-        """Return the settings of the next answer, or raise what the runner would raise later."""
-        config = self._model.config
-        resolved = self.settings.resolved(config)
-        Thinking(resolved.profile.think, self._tokenizer, config.vocab_size)  # checks its text
-        if resolved.sampler.penalties is not None:
-            resolved.sampler.penalties.check(config.vocab_size)
-        return resolved
+    def select(self, answer: int, turn: int | None = None) -> None:
+        """Make another of a question's answers part of the conversation; see `Conversation`."""
+        answer = whole_number("answer", answer)
+        turn = None if turn is None else whole_number("turn", turn)
+        self.close()
+        self.conversation.select(answer, turn)
 
-    def _generate(
-        self,
-        conversation: Conversation,
-        reply: Reply,
-        prompt: list[int],
-        resolved: ResolvedSettings,
-        forced: Sequence[int],
-        cancel: Event,
-    ) -> Generator[Step, None, None]:
-        before = tuple(reply.steps)
-        retrieve = None
-        if self.notes is not None:
-            retrieve = self.notes.about(self.conversation.last.question)
-        hooks = Hooks(cancel, self.on_prefill, self.choose, self.on_fork, retrieve)
-        runner = Runner(self._model, self._tokenizer, size=resolved.most_answers, cache=self._cache)
-        first = runner.add(prompt, resolved, hooks, answered=before, forced=forced)
-        self._answering, self.several = first, runner.selection(first)
-        if self.several is None:
-            steps = runner.stream(first)
-        else:
-            steps = self._first_of(self.several, runner.stream_all(first), conversation)
-        traced = steps
-        if self._traces is not None:
-            header = self._header(self._traces.model, resolved, len(prompt) - len(before))
-            traced = self._traces.record(steps, header, before)
-        with contextlib.closing(steps), contextlib.closing(traced):
-            yield from traced
+    def instruct(self, system_prompt: str | None) -> None:
+        """Precede the conversation with other instructions, from the next answer on."""
+        check_type("system_prompt", system_prompt, str, optional=True)
+        self.close()
+        self.conversation.system_prompt = system_prompt
 
-    def _first_of(
-        self,
-        several: AnswerSelection,
-        stream: Generator[tuple[int, Step], None, None],
-        conversation: Conversation,
-    ) -> Generator[Step, None, None]:
-        """Yield the steps of the first answer, and add the others to the turn behind it."""
-        with contextlib.closing(stream):
-            for number, step in stream:
-                if number == 0:
-                    yield step
-                if step.finish_reason:
-                    self._report_standing(several)
-        turn = conversation.last
-        chosen = turn.selected
-        for candidate in several.candidates[1:]:
-            if candidate.steps:
-                turn.add(Reply(candidate.seed, candidate.steps, self.fingerprint))
-            if candidate is several.chosen:
-                chosen = turn.selected
-        turn.selected = chosen
-        self._report_standing(several)
+    def new(self) -> None:
+        self.close()
+        self.conversation = Conversation(self.conversation.system_prompt)
 
-    def _report_standing(self, several: AnswerSelection) -> None:
-        if self.on_answers is not None and several.complete:
-            self.on_answers(several.standing)
+    def save(self, path: str | Path) -> None:
+        self.close()
+        self.conversation.save(path)
 
-    def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
-        return Header(
-            model=model,
-            sampler=self.settings.sampler,
-            profile=resolved.profile,
-            seed=resolved.seed,
-            messages=self.conversation.prompt_messages,
-            context_length=self.context_length,
-            prompt_tokens=prompt_tokens,
-            options=self.settings.options,
-            notes=str(self.notes.folder.absolute()) if self.notes else "",
-        )
+    def load(self, path: str | Path) -> None:
+        """Go on with a saved conversation in place of this one; see `Conversation.load`."""
+        self.resume(Conversation.load(path))
+
+    def resume(self, conversation: Conversation) -> None:
+        self.close()
+        self.conversation = conversation
+
+    def cancel(self) -> None:
+        """Stop the running answer before its next token; from any thread."""
+        if running := self._running:
+            running.cancel.set()
+
+    def close(self) -> None:
+        """Stop the running answer at once; on the thread that reads it."""
+        if self._running is not None:
+            self._running.end()
+            self._running = None
+
+    def _answer(self, conversation: Conversation, cancel: Event | None) -> Iterator[Step]:
+        """Answer the last question with a seed of its own, unless the settings have changed."""
+        settings, before = self.settings, self._answered_with
+        seed, turn = settings.seed, conversation.last
+        own = secrets.randbits(SEED_BITS) if seed is None else seed + len(turn.answers)
+        if turn.answers and before != settings and before.seed == seed:
+            own = turn.answer.seed
+        self._answered_with = settings
+        return self._start(conversation, Reply(own, [], self.fingerprint), [], cancel)
+
+    def _start(
+        self, conversation: Conversation, reply: Reply, forced: list[int], cancel: Event | None
+    ) -> Iterator[Step]:
+        """Make an answer part of the conversation, which becomes the given one."""
+        cancel = cancel or Event()
+        steps = _added(self.begin(conversation, reply, forced, cancel), reply)
+        # Nothing below raises: an answer that was refused has left the conversation unchanged.
+        here = self.conversation
+        if conversation.dropped > here.dropped and self.on_drop:
+            self.on_drop(conversation.dropped)
+        if forced:
+            here.set_aside(len(conversation.turns) - 1)
+        here.turns, here.dropped = conversation.turns, conversation.dropped
+        self._running = _Running(steps, cancel, here, here.last.selected, len(reply.steps))
+        here.last.add(reply)
+        return steps
 
 
 @dataclass(frozen=True)
-class Context:
-    """The context of one model, and the prompts that fit into it."""
+class _Running:
+    """An answer that was begun and may not have ended."""
 
-    tokenizer: TokenizerWrapper
-    """It must have a chat template."""
-    length: int
-    """Tokens that the model can hold, those of the answer included."""
+    steps: Generator[Step, None, None]
+    cancel: Event
+    conversation: Conversation
+    """Its last turn's selected answer is this one."""
+    selected: int
+    """The selected answer before this one."""
+    taken_over: int
+    """Steps that it took over from another answer."""
 
-    def fit(self, conversation: Conversation, max_tokens: int) -> list[int]:
-        """Return the prompt that asks the last question; drop the oldest turns if need be.
+    def end(self) -> None:
+        """Stop; an answer without a step of its own is removed if the turn has others."""
+        self.steps.close()
+        turn = self.conversation.turns[-1]
+        if len(turn.answers) > 1 and len(turn.answer.steps) == self.taken_over:
+            turn.answers.pop()
+            turn.selected = self.selected
+            self.conversation.bring_back(len(self.conversation.turns) - 1)
 
-        The last question and the system prompt are never dropped. `conversation.dropped` is set to
-        the number of turns left out, and nothing else is changed.
 
-        Raises:
-            ContextLengthError: the last question alone does not fit.
-            PromptError: there is no chat template, or it refuses the messages.
-        """
-        room = ROOM * self.length
-        if max_tokens >= 0:
-            room = min(room, max_tokens)
-        last = len(conversation.turns) - 1
-        conversation.dropped = min(conversation.dropped, last)
-        prompt = self._encode(conversation)
-        if len(prompt) > self.length - room:
-            while conversation.dropped < last and len(prompt) > SHARE_AFTER_DROP * self.length:
-                conversation.dropped += 1
-                prompt = self._encode(conversation)
-        return self._checked(prompt)
-
-    def resumed(self, conversation: Conversation, answer: list[int]) -> list[int]:
-        """Return the prompt that asks the last question, and the first tokens of an answer to
-        it."""
-        return self._checked(self._encode(conversation) + answer)
-
-    def _encode(self, conversation: Conversation) -> list[int]:
-        return conversation_prompt(self.tokenizer, conversation.prompt_messages)
-
-    def _checked(self, prompt: list[int]) -> list[int]:
-        if len(prompt) >= self.length:
-            raise ContextLengthError(
-                f"the message and what precedes it have {len(prompt)} tokens, and the model's"
-                f" context holds {self.length}, the answer included: shorten the message"
-            )
-        return prompt
+def _added(steps: Generator[Step, None, None], reply: Reply) -> Generator[Step, None, None]:
+    with contextlib.closing(steps):
+        for step in steps:
+            reply.steps.append(step)
+            yield step

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from .. import limits
-from ..backends.remote import KEY_VARIABLE, NO_ASKING, NO_TRACE, Address, RemoteBackend
 from ..chat.attachments import with_files
+from ..chat.remote import KEY_VARIABLE, NO_ASKING, NO_TRACE, Address, RemoteBackend
 from ..configuration import Configuration
 from ..errors import EntropixError, PromptError, SettingsError
 from ..settings import Settings
@@ -27,8 +27,8 @@ from .shared.output import USAGE
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..backends.local import LocalBackend
-    from ..chat.session import Session
+    from ..chat.local import Session
+    from ..chat.thread import LocalBackend
     from ..models.base import LanguageModel
 
 ALTERNATIVES = 8
@@ -113,7 +113,7 @@ def _show_demo(settings: Settings, configuration: Configuration) -> int:
     output.check_screen("the demo cannot be shown in a pipe")
     from entropix_mlx.tui.terminal import all_keys, require_full_screen
 
-    from ..backends.recorded import RecordedBackend, demo_recording
+    from ..chat.recorded import RecordedBackend, demo_recording
 
     require_full_screen("use a terminal that can")
     restore = all_keys()  # before what takes long to import
@@ -130,7 +130,7 @@ def _local_backend(
     ask: bool,
     notes: File,
 ) -> LocalBackend:
-    from ..backends.local import LocalBackend
+    from ..chat.thread import LocalBackend
 
     def load(model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
         from ..checkpoints.load import Extras, load
@@ -169,7 +169,7 @@ def _converse(
     passages = loading.open_notes(notes)
     loaded, tokenizer = loading.load_model(model)
     loading.resolve(settings, loaded)
-    from ..chat.session import Session
+    from ..chat.local import Session
 
     session = Session(
         loaded,

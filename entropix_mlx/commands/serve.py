@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from cyclopts import Parameter
 
 from .. import limits
-from ..backends.remote import KEY_VARIABLE
+from ..chat.remote import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError
 from ..settings import BATCH, Settings
 from .shared import output, server_log

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
-from entropix_mlx.chat.session import Context
+from entropix_mlx.chat.local import Context
 from entropix_mlx.errors import ContextLengthError
 from tests.conftest import make_byte_tokenizer
 

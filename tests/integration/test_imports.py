@@ -22,10 +22,10 @@ CORE = (
     "answer", "api", "chat", "checkpoints", "engine", "models",
     "profiles", "samplers", "tools", "traces",
 )  # fmt: skip
-MLX_FREE = ("answer", "backends", "commands", "profiles", "server", "tools", "traces")
+MLX_FREE = ("answer", "commands", "profiles", "server", "tools", "traces")
 MLX_FREE_MODULES = (
-    "chat.attachments", "chat.base", "chat.conversation", "chat.finding",
-    "chat.store",
+    "chat.attachments", "chat.conversation", "chat.events", "chat.finding", "chat.recorded",
+    "chat.remote", "chat.session", "chat.store", "chat.thread",
     "lab.evaluate", "lab.questions", "models.config", "samplers.registry",
 )  # fmt: skip
 HEAVY = {"mlx", "mlx_lm", "transformers"}
@@ -119,9 +119,7 @@ def test_modules_that_read_steps_do_without_mlx(name):
 
 
 def test_only_the_terminal_ui_imports_textual():
-    names = tuple(
-        f"entropix_mlx.{name}." for name in (*CORE, "backends", "commands", "lab", "server")
-    )
+    names = tuple(f"entropix_mlx.{name}." for name in (*CORE, "commands", "lab", "server"))
     modules = [module for module in FILES if module.startswith(names)]
     assert "textual" not in set.union(*loaded_by(modules).values())
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from entropix_mlx import Session, Settings, cli
-from entropix_mlx.backends import events
-from entropix_mlx.backends.base import BackendThread
-from entropix_mlx.backends.events import CancelToken, UserMessage
-from entropix_mlx.backends.remote import Address, RemoteBackend, RemoteSession, ServerError
+from entropix_mlx.chat import events
+from entropix_mlx.chat.events import CancelToken, UserMessage
+from entropix_mlx.chat.remote import Address, RemoteBackend, RemoteSession, ServerError
+from entropix_mlx.chat.thread import BackendThread
 from entropix_mlx.errors import SessionError
 from tests.answer.test_forks import always_branch
-from tests.backends.test_local import Heard
+from tests.chat.test_thread import Heard
 
 SETTINGS = Settings(max_tokens=6, seed=3, top_logprobs=4, profile=always_branch(min_gap=9))
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entropix_mlx import Profile, decide
-from entropix_mlx.backends.recorded import demo_profile
+from entropix_mlx.chat.recorded import demo_profile
 from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Branch, Fork, Metrics, Origin, Strategy

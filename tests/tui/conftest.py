@@ -14,8 +14,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
 from entropix_mlx import Settings
-from entropix_mlx.backends.local import LocalBackend
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
+from entropix_mlx.chat.thread import LocalBackend
 from entropix_mlx.step import Step
 from entropix_mlx.tui.app import ChatApp
 from entropix_mlx.tui.composer.status import State

@@ -2,7 +2,7 @@
 
 from contextlib import asynccontextmanager
 
-from entropix_mlx.backends.recorded import RecordedBackend, demo_recording
+from entropix_mlx.chat.recorded import RecordedBackend, demo_recording
 from entropix_mlx.palette import QUESTIONS
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy, first_divergence

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.style import Style
 
 from entropix_mlx import Profile
-from entropix_mlx.backends.recorded import demo_profile
+from entropix_mlx.chat.recorded import demo_profile
 from entropix_mlx.palette import MEANINGS, SHORT_NAMES, SWATCHES
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Origin, Strategy

@@ -6,7 +6,7 @@ import pytest
 from textual.widgets import Static
 from textual.widgets._footer import FooterKey
 
-from entropix_mlx.backends.recorded import demo_profile
+from entropix_mlx.chat.recorded import demo_profile
 from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.palette import MEANINGS, SWATCHES

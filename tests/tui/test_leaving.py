@@ -6,7 +6,7 @@ import time
 import pytest
 
 from entropix_mlx import Session, Settings
-from entropix_mlx.backends.local import LocalBackend
+from entropix_mlx.chat.thread import LocalBackend
 from entropix_mlx.tui.app import ChatApp, run_chat
 from tests.tui.conftest import drive, gated, generating, idle, load_tiny, running
 

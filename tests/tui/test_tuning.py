@@ -8,7 +8,7 @@ import pytest
 from textual.widgets import Checkbox, Input, Label, Select
 
 from entropix_mlx import Profile, Settings
-from entropix_mlx.backends.recorded import demo_profile
+from entropix_mlx.chat.recorded import demo_profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.tui.gauges.plane import Plane
 from entropix_mlx.tui.screens.tuning.sliders import THRESHOLDS, Headings, Slider

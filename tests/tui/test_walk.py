@@ -15,8 +15,8 @@ from textual.dom import DOMNode
 from textual.pilot import OutOfBounds
 from textual.widgets import Input
 
-from entropix_mlx.backends.recorded import RecordedBackend, Recording, demo_recording
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
+from entropix_mlx.chat.recorded import RecordedBackend, Recording, demo_recording
 from entropix_mlx.chat.store import Store
 from entropix_mlx.configuration import Configuration
 from entropix_mlx.constraints.constraint import Constraint

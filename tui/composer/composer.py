@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from entropix_mlx.backends.events import UserMessage
+from entropix_mlx.chat.events import UserMessage
 from entropix_mlx.palette import QUESTIONS
 
 from ..keys import bind

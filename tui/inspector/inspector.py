@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.style import Style
 from textual.widgets import Static
 
-from entropix_mlx.backends.events import StepRead
+from entropix_mlx.chat.events import StepRead
 from entropix_mlx.palette import NOT_MEASURED, SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import (

@@ -10,13 +10,13 @@ from functools import cached_property
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from ..chat.base import ChatSession
-from ..chat.conversation import Conversation, Reply, Turn
 from ..errors import SessionError
 from ..profiles.profile import Profile
 from ..settings import Settings
 from ..step import Step
+from .conversation import Conversation, Reply, Turn
 from .events import CancelToken
+from .session import ChatSession
 
 if TYPE_CHECKING:
     from ..checkpoints.local import LocalModel

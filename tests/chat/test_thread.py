@@ -5,10 +5,9 @@ import queue
 import pytest
 
 from entropix_mlx import Settings
-from entropix_mlx.backends import events
-from entropix_mlx.backends.base import BackendThread
-from entropix_mlx.backends.events import CancelToken, UserMessage
-from entropix_mlx.backends.local import LocalBackend
+from entropix_mlx.chat import events
+from entropix_mlx.chat.events import CancelToken, UserMessage
+from entropix_mlx.chat.thread import BackendThread, LocalBackend
 from entropix_mlx.errors import ModelNotFoundError
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 

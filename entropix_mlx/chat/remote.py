@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 
 from .. import limits
 from ..answer.selection import AnswersStanding
-from ..chat.base import ChatSession
-from ..chat.conversation import Conversation, Reply
 from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import EntropixError, SessionError
 from ..profiles.fields import spell_infinities
@@ -23,7 +21,9 @@ from ..profiles.profile import AUTO, Profile, differences
 from ..samplers.registry import find_sampler
 from ..settings import Settings, described
 from ..step import Step
+from .conversation import Conversation, Reply
 from .events import CancelToken
+from .session import ChatSession
 
 if TYPE_CHECKING:
     from ..checkpoints.local import LocalModel

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ..answer.selection import AnswersStanding
-from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.profile import Profile
 from ..step import AttentionMap, DrawDistribution, Fork, Step
+from .conversation import Conversation
 
 if TYPE_CHECKING:
     from ..checkpoints.local import LocalModel
