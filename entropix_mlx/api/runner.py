@@ -16,7 +16,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
 from ..answer.selection import AnswerSelection
-from ..engine.batch import Batch
+from ..engine.batch import Batch, shorten
 from ..engine.prompts import PromptCache
 from ..engine.sequence import Sequence as TextSequence
 from ..models import caches
@@ -225,11 +225,14 @@ class Runner:
             NonFiniteLogitsError: the model computed NaN or infinite logits.
         """
         several = self._several[first]
-        with self:
-            while not several.done:
-                for sequence, step in self._run_pass():
-                    yield several.sequences.index(sequence), step
-                first.ask()
+        try:
+            with self:
+                while not several.done:
+                    for sequence, step in self._run_pass():
+                        yield several.sequences.index(sequence), step
+                    first.ask()
+        finally:
+            shorten(first, taken=0)
         if first.error is not None:
             raise first.error
 

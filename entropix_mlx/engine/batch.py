@@ -247,6 +247,8 @@ class Batch:
                 if done < 0:
                     cache, done = self._begun(sequence, text)
                 sequence.report_prefill(done - sequence.cached)
+                if sequence.cancelled:
+                    return
                 end = min(done + left, len(text) - 1)
                 if sequence.scored is not None:
                     sequence.likelihoods = read_likelihoods(
@@ -565,8 +567,7 @@ def shorten(sequence: Sequence, taken: int) -> None:
     if sequence.cache is None or not sequence.prefilled:
         return
     new = min(max(taken - 1, 0), sequence.committed)
-    answered = len(sequence.tokens) - len(sequence.steps) - taken
-    length = sequence.base + len(sequence.prompt) + answered + new
+    length = sequence.base + len(sequence.prompt) + sequence.continued + new
     excess = cached_tokens(sequence.cache) - length
     if excess > 0 and caches.can_trim(sequence.cache, excess):
         caches.trim(sequence.cache, excess)

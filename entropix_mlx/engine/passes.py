@@ -133,7 +133,7 @@ class Pass:
         self.fed = {entry: entry.known for entry in self.entries if entry.known is not None}
         """The tokens that were known when they were queued."""
         self._forwards = [self._forward(model, lane, last) for lane in lanes]
-        self.places = []
+        self.places: list[int] = []
         for entry in self.entries:
             self.places += range(entry.length + 1, entry.length + 2 + len(self.proposed))
             entry.length += 1 + len(self.proposed)
@@ -204,7 +204,7 @@ class Pass:
                 None if attention is None else _rows(attention, index),
                 mx.array([uniforms(seed, place, sampler.draws) for seed, place in places]),
                 listed,
-                mask=mx.array(np.stack([masks[row] for row in index])) if masked else None,  # type: ignore[misc]
+                mask=mx.array(np.stack([masks[row] for row in index])) if masked else None,
                 changed=changed,
             )
             self.sampled.append((index, found))

@@ -15,6 +15,8 @@ from ..samplers.metrics import most_probable, numbers
 LOGITS_AT_ONCE = 2**22
 """Logits that are in memory at once where all positions of a text are measured."""
 MOST_TEXTS = 10_000
+NO_TOKEN = -1
+"""Stands for the last token of a prompt, so that no text is found that holds all of it."""
 
 
 class PromptCache:
@@ -36,9 +38,8 @@ class PromptCache:
     def fetch(self, prompt: Tokens[int]) -> tuple[list[Any] | None, int]:
         """Return the cache of the longest known beginning of a prompt, and its length; the last
         token is left out, since its logits are needed."""
-        known = list(prompt[:-1])
-        found, rest = self._texts.fetch_nearest_cache("", known)
-        return (None, 0) if found is None else (found, len(known) - len(rest))
+        found, rest = self._texts.fetch_nearest_cache("", [*prompt[:-1], NO_TOKEN])
+        return (None, 0) if found is None else (found, len(prompt) - len(rest))
 
     def insert(self, tokens: Tokens[int], cache: list[Any]) -> None:
         """Keep the cache of a text, without what it has reserved beyond."""

@@ -125,7 +125,8 @@ class Sequence:
             self._writer.skip(step)
             if self.constraint is not None:
                 self.constraint.add(step.token)
-        self._continued = len(answered)
+        self.continued = len(answered)
+        """Tokens of the answer that were given."""
 
     @property
     def index(self) -> int:
@@ -141,12 +142,12 @@ class Sequence:
     def longest(self) -> float:
         """How long the text may become."""
         most = self.resolved.settings.max_tokens
-        return math.inf if most < 0 else self.base + len(self.prompt) + self._continued + most
+        return math.inf if most < 0 else self.base + len(self.prompt) + self.continued + most
 
     @property
     def committed(self) -> int:
         """New tokens whose whole text is part of the answer: not those of a stop string."""
-        return self._writer.complete - self._continued
+        return self._writer.complete - self.continued
 
     @property
     def cancelled(self) -> bool:
@@ -247,7 +248,7 @@ class Sequence:
     def report_prefill(self, done: int) -> None:
         """Tell the caller how much of the prompt was computed."""
         if self.hooks.on_prefill is not None:
-            total = len(self.prompt) + self._continued - self.cached
+            total = len(self.prompt) + self.continued - self.cached
             self.hooks.on_prefill(min(done, total), total)
 
     def _commit(self, row: Row, origin: Origin, record: Record = NO_RECORD) -> None:

@@ -177,7 +177,9 @@ def sample(
     attention = mx.zeros((logits.shape[0], 5)) if attention is None else attention
     decide = _compiled(key) if compiles() else partial(_decide, key)
     found = decide(logits, attention, randomness, sampler.numbers, extras)
-    return Sampled(*found, sampler.drawing, 0 if mask is None else min(LISTED, vocab))
+    packed, token, gaps, drawn_from = found
+    listed = 0 if mask is None else min(LISTED, vocab)
+    return Sampled(packed, token, gaps, drawn_from, sampler.drawing, listed)
 
 
 def _decide(
@@ -214,7 +216,7 @@ def _decide(
     else:
         drawn = draw(measured, plan, key.drawing, randomness)
         token = drawn[0]
-    packed = [measured.values, mx.stack(plan, axis=-1), *drawn]
+    packed = [measured.values, mx.stack(list(plan), axis=-1), *drawn]
     packed.append(measured.model.top_surprise)
     if allowed is not None:
         packed += _of_allowed(measured, allowed)

@@ -52,10 +52,12 @@ def measured(steps):
 def model_of(kind):
     model = make_tiny_model(scale=0.2, max_position_embeddings=4096)
     if kind == "4 bits":
-        nn.quantize(model, group_size=32, bits=4, class_predicate=lambda _, layer: packs(layer))
+        nn.quantize(
+            model.inner, group_size=32, bits=4, class_predicate=lambda _, layer: packs(layer)
+        )
     else:
-        model.set_dtype(getattr(mx, kind))
-    mx.eval(model.parameters())
+        model.inner.set_dtype(getattr(mx, kind))
+    mx.eval(model.inner.parameters())
     return model
 
 

@@ -103,7 +103,7 @@ def test_a_new_sampler_is_a_module_and_a_table(tmp_path, tiny_folder):
         return subprocess.check_output(command, text=True, cwd=package.parent, env=environment)
 
     assert "fancy" in run("generate", "--help")
-    assert "# share = 0.25" in run("profile", "show", "reference")
+    assert "# share = 0.25" in run("calibrate", "--show", "reference")
     asked = ("--model", tiny_folder, "-p", "x", "-m", "3", "--temp", "0.5", "--json")
     changed = ("--seed", "1", "--set", "samplers.fancy.share=0.5")
     assert json.loads(run("generate", "--sampler", "fancy", *asked, *changed))["text"]
