@@ -94,19 +94,22 @@ class Described(NamedTuple):
     """Whether a sampler, or the profile that it is built from, reads it."""
     served: bool = True
     """Whether a request to the server states it as it is."""
+    first: bool = False
+    """Whether its option is one of those that people use most."""
+    option: bool = True
+    """Whether it has an option of the command line."""
     error: type[SettingsError] | type[SamplerError] = SettingsError
     names: tuple[str, ...] = ()
     """Of the option, where that is not called as the field."""
 
 
-def _whole(low: int, *names: str, served: bool = True) -> Described:
-    rule = Number(low, LARGEST_WHOLE, whole=True)
-    return Described(rule, decides=False, served=served, names=names)
+def _whole(low: int, high: int = LARGEST_WHOLE, **about: Any) -> Described:
+    return Described(Number(low, high, whole=True), decides=False, **about)
 
 
-def _parameter(name: str, *names: str) -> Described:
+def _parameter(name: str, **about: Any) -> Described:
     """A sampling parameter, as ``samplers.toml`` describes it."""
-    return Described(parameters()[name].rule, error=SamplerError, names=names)
+    return Described(parameters()[name].rule, error=SamplerError, **about)
 
 
 @dataclass(frozen=True)
@@ -119,13 +122,17 @@ class Settings:
         ConstraintError: no constraint, or one that is too large.
     """
 
-    max_tokens: Annotated[int, _whole(NO_LIMIT, "--max-tokens", "-m")] = 256
+    max_tokens: Annotated[int, _whole(NO_LIMIT, first=True, names=("--max-tokens", "-m"))] = 256
     """Tokens of an answer at most; -1 for as many as the context holds."""
-    sampler: Annotated[str, Described(of_type(str, "a name"))] = "entropix"
+    sampler: Annotated[str, Described(of_type(str, "a name"), first=True)] = "entropix"
     """How tokens are chosen. One of `SAMPLERS`."""
     profile: Annotated[
         str | Path | Profile,
-        Described(of_type((str, Path, Profile), "a profile, its name or its file"), served=False),
+        Described(
+            of_type((str, Path, Profile), "a profile, its name or its file"),
+            served=False,
+            first=True,
+        ),
     ] = AUTO
     """Thresholds: a name, a TOML file, or auto for what was calibrated for the model. Or a
     `Profile`; without a calibration, auto is ``"reference"``."""
@@ -133,19 +140,17 @@ class Settings:
         Mapping[str, Mapping[str, Any]], Described(of_type(Mapping, "a mapping"), served=False)
     ] = field(default_factory=dict)
     """Fields of the profile to change. For example ``{"thresholds": {"low_entropy": 0.2}}``."""
-    temperature: Annotated[float | None, _parameter("temperature", "--temp", "--temperature")] = (
-        None
-    )
+    temperature: Annotated[
+        float | None, _parameter("temperature", first=True, names=("--temp", "--temperature"))
+    ] = None
     top_p: Annotated[float | None, _parameter("top_p")] = None
     top_k: Annotated[int | None, _parameter("top_k")] = None
     min_p: Annotated[float | None, _parameter("min_p")] = None
-    logit_bias: Annotated[Mapping[int, float] | None, _parameter("logit_bias")] = None
+    logit_bias: Annotated[Mapping[int, float] | None, _parameter("logit_bias", option=False)] = None
     repetition_penalty: Annotated[float | None, _parameter("repetition_penalty")] = None
-    presence_penalty: Annotated[float | None, _parameter("presence_penalty")] = None
-    frequency_penalty: Annotated[float | None, _parameter("frequency_penalty")] = None
-    seed: Annotated[int | None, Described(Number(-(2**64), 2**64, whole=True), decides=False)] = (
-        None
-    )
+    presence_penalty: Annotated[float | None, _parameter("presence_penalty", option=False)] = None
+    frequency_penalty: Annotated[float | None, _parameter("frequency_penalty", option=False)] = None
+    seed: Annotated[int | None, _whole(-(2**64), 2**64, first=True)] = None
     """The same seed gives the same steps on the same machine. None draws a fresh one."""
     attention_layers: Annotated[
         Literal["last", "all"], Described(one_of(*ATTENTION_LAYERS), False, False)
@@ -244,6 +249,8 @@ class SettingsOption(NamedTuple):
     rule: Rule
     decides: bool
     served: bool
+    first: bool
+    option: bool
     error: type[SettingsError] | type[SamplerError]
     names: tuple[str, ...]
 

@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -16,12 +17,14 @@ from ..chat.attachments import with_files
 from ..chat.remote import KEY_VARIABLE, NO_ASKING, NO_TRACE, Address, RemoteBackend
 from ..configuration import Configuration
 from ..errors import EntropixError, PromptError, SettingsError
+from ..profiles.fields import overlaid
+from ..profiles.sections import MOST_FORKS
 from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import TraceFolder
 from .shared import answers, loading, output
-from .shared.options import FIRST, GENERATION, Color, File, ModelOptions, command
+from .shared.options import FIRST, Color, File, ModelOptions, command, without
 from .shared.output import USAGE
 
 if TYPE_CHECKING:
@@ -38,8 +41,7 @@ NEW, QUIT = "/new", "/quit"
 HINT = f"write a question; {NEW} begins another chat, Ctrl-C stops an answer, {QUIT} ends"
 
 
-# Forks are for those who watch.
-@command(*GENERATION, loops="stop", branch=True, top_logprobs=ALTERNATIVES)
+@command(*without("top_logprobs"), loops="stop", top_logprobs=ALTERNATIVES)
 def chat(
     *,
     model: ModelOptions = ModelOptions(),
@@ -84,6 +86,8 @@ def chat(
         for why, given in (refused | {own: plain or model.model}).items():
             if given:
                 raise SettingsError(why)
+    forks = {"branch": {"max_branches": MOST_FORKS}}  # they are for those who watch
+    settings = replace(settings, changes=overlaid(forks, settings.changes))
     if configuration.theme or configuration.colours or configuration.keys:
         from entropix_mlx.tui.app import ChatApp  # slow to import, and needed for little
 
@@ -137,7 +141,7 @@ def _local_backend(
 
         # The extras fit the model they were asked for with, and not another that is picked later.
         extras = Extras(**chosen.extras) if model == chosen.model else None
-        return load(model, dequantize=chosen.dequantize, extras=extras)
+        return load(model, extras=extras)
 
     return LocalBackend(
         chosen.name,

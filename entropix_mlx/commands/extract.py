@@ -21,7 +21,7 @@ from ..extraction.task import Extraction, read_examples
 from ..files import check_target
 from ..settings import BATCH, Settings
 from .shared import answers, loading, output
-from .shared.options import FIRST, GENERATION, File, ModelOptions, command, read_schema
+from .shared.options import FIRST, File, ModelOptions, command, read_schema, without
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 0.9
 """Fields of less confidence are reviewed."""
-_SETTINGS = [name for name in GENERATION if name not in ("answers", "constraint")]
 
 
-@command(*_SETTINGS, sampler="greedy", seed=0, max_tokens=512)
+@command(
+    *without("answers", "constraint", "top_logprobs"), sampler="greedy", seed=0, max_tokens=512
+)
 def extract(
     *files: str,
     fields: Annotated[Path, Parameter(name="--schema", group=FIRST)],

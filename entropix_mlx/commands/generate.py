@@ -20,7 +20,7 @@ from ..settings import BATCH, Settings
 from ..summary import Summary
 from ..traces.trace import make_folder, recorded
 from .shared import answers, loading, output
-from .shared.options import FIRST, GENERATION, File, Form, ModelOptions, command
+from .shared.options import FIRST, File, Form, ModelOptions, command, without
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..models.base import LanguageModel
 
 
-@command(*GENERATION, "top_logprobs")
+@command(*without())
 def generate(
     *,
     prompt: Annotated[

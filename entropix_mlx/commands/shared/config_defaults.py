@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import starmap
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from cyclopts import App
 from cyclopts.argument import Argument, ArgumentCollection
-from cyclopts.token import Token
+from cyclopts.config import Dict
 
 from ...configuration import OPTIONS, Configuration
 from ...errors import EntropixError
@@ -16,10 +18,10 @@ from ...profiles.fields import nearest
 from ...settings import Settings, described
 from .options import configuration
 
-NEVER = ("--config", "--help", "--version")
+NEVER = ("config", "help", "version")
 """Options that a file cannot set."""
 ELSEWHERE = ("--server", "--demo")
-OWN_MODEL = ("--model", "--ask", "--trace", "--notes")
+OWN_MODEL = ("model", "ask", "trace", "notes")
 """What a server or a recording cannot do is refused where it is typed, and ignored in a file."""
 
 
@@ -33,24 +35,32 @@ def apply(app: App, arguments: ArgumentCollection, all_options: Callable[[], set
 
     Raises:
         ConfigurationError: no command has such an option, or its value is impossible.
+        CycloptsError: its value has the wrong type.
     """
     known = {name: argument for argument in arguments for name in argument.names}
-    stated = known["--config"].tokens if "--config" in known else []
-    if not stated and not getattr(app.default_command, "has_own_file", False):
+    typed = known["--config"].tokens if "--config" in known else []
+    if not typed and not getattr(app.default_command, "has_own_file", False):
         return
-    file = configuration(Path(stated[0].value).expanduser() if stated else None)
+    file = configuration(Path(typed[0].value).expanduser() if typed else None)
+    _check_names(file, list(known), all_options)
+    check_settings(file)
     elsewhere = any(known[name].tokens for name in ELSEWHERE if name in known)
-    for key, value in file.options.items():
-        name = f"--{key.replace('_', '-')}"
-        if name in known and name not in NEVER:
-            tokens = _tokens(file, key, name, known[name], value)
-            if not known[name].tokens and not (elsewhere and name in OWN_MODEL):
-                for token in tokens:
-                    known[name].append(token)
-        elif name in NEVER or name not in all_options():
-            near = nearest(name[2:], [other[2:] for other in known])
-            advice = f"did you mean {near}?" if near else "entropix chat --help lists them"
-            raise file.fault(OPTIONS, key, f"there is no such option: {advice}")
+    taken = {
+        key: value
+        for key, value in starmap(partial(_positive, known), file.options.items())
+        if not (elsewhere and key in OWN_MODEL)
+    }
+    source = Dict(taken, source=str(file.path), allow_unknown=True, use_commands_as_keys=False)
+    source(app, (), arguments)
+
+
+def _positive(known: Mapping[str, Argument], key: str, value: Any) -> tuple[str, Any]:
+    """Return an option and its value; for one such as ``no-think``, of which cyclopts would take
+    true for ``think = true``, what it is the opposite of."""
+    argument = known.get(f"--{key}")
+    if argument is None or f"--{key}" not in argument.negatives:
+        return key, value
+    return argument.name.removeprefix("--"), not value
 
 
 def check_settings(file: Configuration) -> None:
@@ -59,50 +69,22 @@ def check_settings(file: Configuration) -> None:
     Raises:
         ConfigurationError: a value is impossible.
     """
-    for key, value in file.options.items():
-        try:
-            _check_field(f"--{key.replace('_', '-')}", value)
-        except (ValueError, EntropixError) as error:
-            raise file.fault(OPTIONS, key, str(error)) from error
+    for name, option in described().items():
+        names = option.names or (f"--{name.replace('_', '-')}",)
+        for key in file.options.keys() & {long.removeprefix("--") for long in names}:
+            try:
+                Settings(**{name: file.options[key]}).check()
+            except EntropixError as error:
+                raise file.fault(OPTIONS, key, str(error)) from error
 
 
-def _tokens(
-    file: Configuration, key: str, name: str, argument: Argument, value: Any
-) -> list[Token]:
-    """Return a value of the file as the command line would state it."""
-    try:
-        _check(argument, name, value)
-    except (ValueError, EntropixError) as error:
-        raise file.fault(OPTIONS, key, str(error)) from error
-    if isinstance(value, bool):
-        is_negative = name in argument.negatives
-        return [Token(keyword=name, source=str(file.path), implicit_value=value != is_negative)]
-    listed = value if isinstance(value, list) else [value]
-    return [
-        Token(keyword=name, value=str(one), source=str(file.path), index=index)
-        for index, one in enumerate(listed)
-    ]
-
-
-def _check(argument: Argument, name: str, value: Any) -> None:
-    kinds = (argument.hint, *get_args(argument.hint))
-    if bool in kinds:
-        if not isinstance(value, bool):
-            raise ValueError(f"it must be true or false, not {value!r}")
-        return
-    if tuple in (get_origin(kind) for kind in kinds):
-        if not isinstance(value, list):
-            raise ValueError(f"it must be a list, as in [{value!r}]")
-    elif isinstance(value, (bool, dict, list)) or (
-        str in kinds and not isinstance(value, (str, int))
-    ):
-        raise ValueError(f"it must be a text, not {value!r}")
-    _check_field(name, value)
-
-
-def _check_field(name: str, value: Any) -> None:
-    for field, option in described().items():
-        if name in (*option.names, f"--{field.replace('_', '-')}") and field != "logit_bias":
-            settings = Settings(**{field: value})
-            if field in ("sampler", "profile"):
-                settings.check()
+def _check_names(
+    file: Configuration, known: list[str], all_options: Callable[[], set[str]]
+) -> None:
+    """Check that each option of a file is one of this command or of another."""
+    for key in file.options:
+        name = f"--{key.replace('_', '-')}"
+        if key in NEVER or not (name in known or name in all_options()):
+            near = nearest(key, [other.removeprefix("--") for other in known])
+            advice = f"did you mean {near}?" if near else "entropix chat --help lists them"
+            raise file.fault(OPTIONS, key, f"there is no such option: {advice}")

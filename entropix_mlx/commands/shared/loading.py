@@ -40,7 +40,7 @@ def load_model(options: ModelOptions) -> tuple[LanguageModel, TokenizerWrapper]:
         output.info(f"loading {output.shortened(options.name)} …")
         model = None if options.model is None else located(options.model)
         extras = Extras(**options.extras)
-        return load(model, dequantize=options.dequantize, extras=extras, group=options.group)
+        return load(model, extras=extras, group=options.group)
     finally:
         gc.enable()
 

@@ -14,7 +14,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -23,7 +23,7 @@ from cyclopts import Group, Parameter
 from ... import limits
 from ...configuration import Configuration
 from ...constraints.constraint import CHOICE, GRAMMAR, JSON_SCHEMA, REGEX, Constraint
-from ...errors import ConstraintError, ProfileError, SettingsError, brief
+from ...errors import ConstraintError, ProfileError, SettingsError
 from ...files import expanded
 from ...profiles.fields import overlaid
 from ...profiles.profile import Profile
@@ -42,8 +42,6 @@ FIRST = Group("Used most", sort_key=1)
 CONTENT = Group("What the answer is", sort_key=2)
 SAMPLING = Group("Sampling", sort_key=3)
 MODEL = Group("Model", sort_key=4)
-_FIRST = ("sampler", "max_tokens", "temperature", "seed", "profile")
-"""Fields of `Settings` that stand among the ten options that people use most."""
 
 
 def _to_file(_: Any, tokens: Sequence[Any]) -> Path:
@@ -64,8 +62,6 @@ class ModelOptions:
 
     model: Annotated[str | None, Parameter(group=FIRST)] = None
     """folder, .gguf file or hub id (default: the demo model, if downloaded)"""
-    dequantize: Annotated[bool | None, Parameter(group=MODEL, negative="--no-dequantize")] = None
-    """unpack quantized weights: faster on a CPU, takes memory (default: on a CPU that has it)"""
     adapter_path: Annotated[Path | None, Parameter(group=MODEL, converter=_to_file, n_tokens=1)] = (
         None
     )
@@ -125,113 +121,90 @@ class Form:
             raise SettingsError("--json and --jsonl are two forms of output: leave one out")
 
 
+@Parameter(name="*")
 @dataclass(frozen=True)
-class CommandOption:
-    """An option that `command` adds to a function."""
+class ProfileChanges:
+    """The options that change fields of the profile."""
 
-    name: str
-    type: Any
-    default: Any
-    help: str
-    group: Group | None = None
-    names: tuple[str, ...] = ()
-    negative: str | tuple[()] = ()
+    set: Annotated[tuple[str, ...], Parameter(group=SAMPLING)] = ()
+    """change a field of the profile, as in thresholds.low_entropy=0.2; may be repeated"""
+    think: Annotated[bool | None, Parameter(group=SAMPLING, negative="--no-think")] = None
+    """insert thoughts, or never (default: as the profile says)"""
+    branch: Annotated[bool | None, Parameter(group=SAMPLING, negative="--no-branch")] = None
+    """compare branches where the model is torn, or never (default: as the profile says)"""
 
     @property
-    def parameter(self) -> inspect.Parameter:
-        about = Parameter(
-            name=list(self.names) or None, help=self.help, group=self.group, negative=self.negative
-        )
-        annotation = Annotated[self.type, about]  # type: ignore[name-defined]
-        kind = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Parameter(self.name, kind, default=self.default, annotation=annotation)
+    def value(self) -> dict[str, Any]:
+        """The changed fields, as `Settings.changes` holds them."""
+        changes: dict[str, Any] = {}
+        if self.think is not None:
+            most = Profile.load().think.max_insertions if self.think else 0
+            changes["think"] = {"max_insertions": most}
+        if self.branch is not None:
+            changes["branch"] = {"max_branches": MOST_FORKS if self.branch else 0}
+        for assignment in self.set:
+            changes = overlaid(changes, changes_of(assignment))
+        return changes
 
 
-_CHANGES = (
-    CommandOption(
-        "set",
-        tuple[str, ...],
-        (),
-        "change a field of the profile, as in thresholds.low_entropy=0.2; may be repeated",
-        SAMPLING,
-    ),
-    CommandOption(
-        "think",
-        bool | None,
-        None,
-        "insert thoughts, or never (default: as the profile says)",
-        SAMPLING,
-        negative="--no-think",
-    ),
-    CommandOption(
-        "branch",
-        bool | None,
-        None,
-        "compare branches where the model is torn, or never (default: as the profile says)",
-        SAMPLING,
-        negative="--no-branch",
-    ),
-)
-_CONSTRAINTS = (
-    CommandOption(
-        "schema", File, None, "answer with JSON that fits the JSON schema in this file", FIRST
-    ),
-    CommandOption("regex", str | None, None, "answer with a text that matches as a whole", CONTENT),
-    CommandOption(
-        "choice", tuple[str, ...], (), "answer with one of these texts; repeated for each", CONTENT
-    ),
-    CommandOption(
-        "grammar", File, None, "answer with a text of this file's grammar: Lark or GBNF", CONTENT
-    ),
-)
-_OF_ALL = (
-    CommandOption("config", File, None, "take defaults of options from this file (TOML)"),
-    CommandOption("quiet", bool, False, "print no remarks and no statistics"),
-)
-_SPECIAL = {"changes": _CHANGES, "constraint": _CONSTRAINTS}
-"""Fields of `Settings` that are stated by several options."""
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ConstraintOptions:
+    """The options that state what an answer must match."""
+
+    schema: Annotated[File, Parameter(group=FIRST)] = None
+    """answer with JSON that fits the JSON schema in this file"""
+    regex: Annotated[str | None, Parameter(group=CONTENT)] = None
+    """answer with a text that matches as a whole"""
+    choice: Annotated[tuple[str, ...], Parameter(group=CONTENT)] = ()
+    """answer with one of these texts; repeated for each"""
+    grammar: Annotated[File, Parameter(group=CONTENT)] = None
+    """answer with a text of this file's grammar: Lark or GBNF"""
+
+    @property
+    def value(self) -> Constraint | None:
+        """The constraint.
+
+        Raises:
+            ConstraintError: there are several, a file cannot be read, or states no constraint.
+        """
+        stated = [option.name for option in fields(self) if getattr(self, option.name)]
+        if len(stated) > 1:
+            raise ConstraintError(
+                f"--{stated[0]} and --{stated[1]} are two constraints: leave one out"
+            )
+        if self.schema:
+            return Constraint(JSON_SCHEMA, read_schema(self.schema))
+        if self.grammar:
+            text = limits.read_named(self.grammar, limits.CONFIGURATION_BYTES, ConstraintError)
+            return Constraint(GRAMMAR, text)
+        if self.choice:
+            return Constraint(CHOICE, list(self.choice))
+        return Constraint(REGEX, self.regex) if self.regex else None
 
 
-def _options(name: str, defaults: Mapping[str, Any]) -> list[CommandOption]:
-    """Return the options of a field of `Settings`."""
-    if name in _SPECIAL:
-        return [replace(o, default=defaults.get(o.name, o.default)) for o in _SPECIAL[name]]
-    field: SettingsOption = described()[name]
-    default = defaults.get(name, field.default)
-    kind, help = field.type, field.help
-    if name == "logit_bias":
-        kind, default, help = tuple[str, ...], (), f"{help}: TOKEN=BIAS; may be repeated"
-    elif name == "sampler":
-        help = f"{help}: {', '.join(SAMPLERS)}"
-    elif name == "profile":
-        kind = str
-    group = FIRST if name in _FIRST else SAMPLING if field.decides else CONTENT
-    return [CommandOption(name, kind, default, help[:1].lower() + help[1:], group, field.names)]
+_RECORDS: Mapping[str, Any] = {"changes": ProfileChanges, "constraint": ConstraintOptions}
+"""Fields of `Settings` that several options state."""
 
 
-GENERATION = (
-    *("sampler", "max_tokens", "temperature", "seed", "profile"),
-    *("answers", "stop", "loops", "thinking_budget", "constraint"),
-    *("top_p", "top_k", "min_p", "logit_bias", "repetition_penalty", "changes"),
-    *("attention_layers", "speculation"),
-)
-"""Fields of `Settings` that commands which generate take; in help they stand in this order."""
+def without(*names: str) -> list[str]:
+    """Return the fields of `Settings` that have an option, but for some."""
+    return [name for name, field in described().items() if field.option and name not in names]
 
 
 def command(*names: str, **defaults: Any) -> Callable[[Command], Command]:
     """Make a command of a function.
 
     It gets the options that all commands take and, as its argument `settings`, the fields of
-    `Settings` called `names`; `defaults` are those of options that differ here. If it has an
-    argument `configuration`, that is the user's own file, or the one of ``--config``.
+    `Settings` called `names`; `defaults` are those that differ here. If it has an argument
+    `configuration`, that is the user's own file, or the one of ``--config``.
     """
-    added = [option for name in names for option in _options(name, defaults)]
 
     def decorate(function: Command) -> Command:
         signature = inspect.signature(function, eval_str=True)
         has_own_file = "configuration" in signature.parameters
-        own = [p for p in signature.parameters.values() if p.name not in _GIVEN]
-        given = [*own, *(option.parameter for option in (*added, *_OF_ALL))]
+        own = [p for p in signature.parameters.values() if p.name not in _PASSED]
+        added = [_parameter(described()[name], defaults) for name in names]
 
         @functools.wraps(function)
         def run(
@@ -241,71 +214,65 @@ def command(*names: str, **defaults: Any) -> Callable[[Command], Command]:
             if has_own_file:
                 values["configuration"] = configuration(config)
             if names:
-                words = {option.name: values.pop(option.name, option.default) for option in added}
-                values["settings"] = _settings(names, words, defaults)
+                stated = {name: values.pop(name) for name in names if name in values}
+                values["settings"] = _settings(dict(defaults) | stated)
             return function(*arguments, **values)
 
         del run.__wrapped__
-        run.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in given}
+        options = [*own, *added, *_OF_ALL]
+        run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+        run.__annotations__ = {option.name: option.annotation for option in options}
         run.has_own_file = has_own_file  # type: ignore[attr-defined]
         return run  # type: ignore[return-value]
 
     return decorate
 
 
-_GIVEN = ("settings", "configuration")
+_PASSED = ("settings", "configuration")
 """Arguments of commands that are no options."""
+
+
+def _option(name: str, kind: Any, default: Any, about: Parameter) -> inspect.Parameter:
+    annotation = Annotated[kind, about]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+_OF_ALL = (
+    _option("config", File, None, Parameter(help="take defaults of options from this file (TOML)")),
+    _option("quiet", bool, False, Parameter(help="print no remarks and no statistics")),
+)
+
+
+def _parameter(field: SettingsOption, defaults: Mapping[str, Any]) -> inspect.Parameter:
+    """Return the option of a field of `Settings`."""
+    if field.name in _RECORDS:
+        record = _RECORDS[field.name]
+        return _option(field.name, record, record(), Parameter(name="*"))
+    help = field.help[:1].lower() + field.help[1:]
+    if field.name == "sampler":
+        help = f"{help}: {', '.join(SAMPLERS)}"
+    kind = str if field.name == "profile" else field.type
+    group = FIRST if field.first else SAMPLING if field.decides else CONTENT
+    about = Parameter(name=list(field.names) or None, help=help, group=group)
+    return _option(field.name, kind, defaults.get(field.name, field.default), about)
 
 
 def configuration(path: Path | None) -> Configuration:
     return Configuration.load_default() if path is None else Configuration.load(path)
 
 
-def _settings(
-    names: Sequence[str], words: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> Settings:
+def _settings(values: Mapping[str, Any]) -> Settings:
     """Return the settings that options state.
 
     Raises:
         SettingsError, SamplerError, ProfileError, ConstraintError: they do not fit.
     """
-    values = {name: words[name] for name in names if name in words}
-    values |= {n: value for n, value in defaults.items() if n not in words and n in described()}
-    if "logit_bias" in values:
-        values["logit_bias"] = dict(map(_bias, values["logit_bias"])) or None
-    if "changes" in names:
-        values["changes"] = _changes(words)
-    if "constraint" in names:
-        values["constraint"] = _constraint(words)
-    for name in ("answers", "speculation"):
-        if isinstance(values.get(name), str) and values[name].lstrip("+-").isdecimal():
-            values[name] = limits.whole(values[name], 0)
-    settings = Settings(**values)
+    records = {name: value.value for name, value in values.items() if name in _RECORDS}
+    settings = Settings(**{**values, **records})
     settings.check()
     return settings
-
-
-def _bias(text: str) -> tuple[int, float]:
-    token, _, added = text.partition("=")
-    try:
-        return int(token), float(added)
-    except ValueError:
-        wanted = "--logit-bias: expected TOKEN=BIAS, a token's id and a number"
-        raise SettingsError(f"{wanted}, not {brief(text)}") from None
-
-
-def _changes(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the profile that --think, --branch and --set change."""
-    changes: dict[str, Any] = {}
-    if words["think"] is not None:
-        most = Profile.load().think.max_insertions if words["think"] else 0
-        changes["think"] = {"max_insertions": most}
-    if words["branch"] is not None:
-        changes["branch"] = {"max_branches": MOST_FORKS if words["branch"] else 0}
-    for assignment in words["set"]:
-        changes = overlaid(changes, changes_of(assignment))
-    return changes
 
 
 def changes_of(assignment: str) -> dict[str, Any]:
@@ -321,25 +288,6 @@ def changes_of(assignment: str) -> dict[str, Any]:
         raise ProfileError(f"{source}: nothing is set; write FIELD=VALUE")
     Profile.load().replace(changes, source)  # so that an error names this option
     return changes
-
-
-def _constraint(words: Mapping[str, Any]) -> Constraint | None:
-    """Return the constraint of --schema, --regex, --choice or --grammar.
-
-    Raises:
-        ConstraintError: there are several, a file cannot be read, or states no constraint.
-    """
-    stated = [name for name in ("schema", "regex", "choice", "grammar") if words[name]]
-    if len(stated) > 1:
-        raise ConstraintError(f"--{stated[0]} and --{stated[1]} are two constraints: leave one out")
-    if words["schema"]:
-        return Constraint(JSON_SCHEMA, read_schema(words["schema"]))
-    if words["grammar"]:
-        text = limits.read_named(words["grammar"], limits.CONFIGURATION_BYTES, ConstraintError)
-        return Constraint(GRAMMAR, text)
-    if words["choice"]:
-        return Constraint(CHOICE, list(words["choice"]))
-    return Constraint(REGEX, words["regex"]) if words["regex"] else None
 
 
 def read_schema(path: Path) -> Any:
