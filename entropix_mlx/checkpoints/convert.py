@@ -65,7 +65,7 @@ def convert(
             return out
         with checked(path) as view:
             mlx_lm_convert(
-                str(view.path),
+                str(view),
                 str(folder),
                 quantize=bits is not None,
                 q_bits=bits,

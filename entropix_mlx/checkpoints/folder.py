@@ -8,14 +8,13 @@ make them wait or read for ever, and MLX trusts the header of a safetensors file
 from __future__ import annotations
 
 import json
-import logging
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, NamedTuple
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -29,15 +28,11 @@ from ..errors import (
     brief,
     first_line,
 )
-from .translation import translated
-
-logger = logging.getLogger(__name__)
+from .translation import language_part, translated
 
 _SMALL_FILES = (
     "tokenizer.json",
     "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
     "vocab.txt",
@@ -49,72 +44,54 @@ _SMALL_FILES = (
 )
 _NAMES_FILES = ("configuration_files", "auto_map", "_name_or_path")
 """Keys of a ``config.json`` by which transformers would look for other files."""
-_TEMPLATES = "additional_chat_templates"
-_NO_TOKENS = ("Classification", "ForMaskedLM", "ForQuestionAnswering", "RewardModel")
-"""Endings of the names of models that do not predict tokens."""
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 MOST_LAYERS = 2048
-_ABOUT_WEIGHTS = ("parameters", "Expected shape", "safetensors", "not in model", "shape")
-"""Words by which mlx-lm's message is about the weights, and not about the architecture."""
 _MESSAGE = 300
 
 
-class CheckedFolder(NamedTuple):
-    """A folder of links to a model's files, which is read in place of the model's own."""
-
-    path: Path
-    config: dict[str, Any]
-    """Its ``config.json``, in the keys of mlx-lm's class; the context is that up to which mlx-lm is
-    right."""
-    ends: list[int]
-    """The end-of-text ids."""
-
-
 @contextmanager
-def checked(folder: Path) -> Iterator[CheckedFolder]:
-    """Yield a model's folder for libraries to read; it is gone afterwards, and what was opened
-    stays open.
+def checked(folder: Path) -> Iterator[Path]:
+    """Yield a folder of links to a model's files, with its configuration in mlx-lm's keys, for
+    libraries to read; it is gone afterwards, and what was opened stays open.
 
     Nothing of it is executed: it holds no code, no pickle, and no key that names a file.
 
     Raises:
         ModelNotFoundError: there is no ``config.json``.
         WeightsError: a file is missing, damaged or too large, or leads out of the folder.
-        TokenizerError: a configuration of the tokenizer names another file than is read here.
+        TokenizerError: a configuration of the tokenizer cannot be read.
         UnsupportedModelError: mlx-lm does not compute it, or it needs code of its own.
     """
     from mlx_lm.utils import _encode_tagged_floats
 
     folder = folder.resolve()
-    found, context = translated(read_config(folder), str(folder / "config.json"))
+    config = translated(read_config(folder), str(folder / "config.json"))
     with tempfile.TemporaryDirectory(prefix="entropix-") as name:
         view = Path(name)
-        _link_weights(folder, view)
+        for path in _weights(folder):
+            (view / path.name).symlink_to(path.resolve())
         for file in _SMALL_FILES:
-            if (path := inside(folder, file)).is_file():
-                _link(path, view / file)
-        for path in (folder / _TEMPLATES).glob("*.jinja"):
-            (view / _TEMPLATES).mkdir(exist_ok=True)
-            _link(inside(folder, path.relative_to(folder)), view / _TEMPLATES / path.name)
-        stated = {name: value for name, value in found.items() if name not in _NAMES_FILES}
+            if (path := inside(folder, file)).exists():
+                (view / file).symlink_to(path.resolve())
+        if (view / "generation_config.json").exists():  # which mlx-lm passes over if it is damaged
+            read_object(folder / "generation_config.json", limits.CONFIG_BYTES, TokenizerError)
+        for file in ("tokenizer_config.json", "special_tokens_map.json"):
+            if (path := inside(folder, file)).exists():
+                content = read_object(path, limits.TOKENIZER_BYTES, TokenizerError)
+                known = {key: value for key, value in content.items() if _opens_nothing(key, value)}
+                (view / file).write_text(json.dumps(known))
+        stated = {key: value for key, value in config.items() if key not in _NAMES_FILES}
         (view / "config.json").write_text(json.dumps(_encode_tagged_floats(stated)))
-        yield CheckedFolder(view, limited(found, context), _end_tokens(folder, found))
-
-
-def limited(config: dict[str, Any], context: int | None) -> dict[str, Any]:
-    """Return a configuration with a shorter context, if one is given."""
-    shorter = {} if context is None else {"max_position_embeddings": context}
-    text = config.get("text_config")
-    return config | shorter | ({"text_config": text | shorter} if isinstance(text, dict) else {})
+        yield view
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return a folder's ``config.json``, once it can be that of a model that predicts tokens.
+    """Return a folder's ``config.json``.
 
     Raises:
         ModelNotFoundError: there is none.
         WeightsError: it leads out of the folder, is not a JSON object, or has absurd sizes.
-        UnsupportedModelError: the model needs code of its own, or predicts no tokens.
+        UnsupportedModelError: the model needs code of its own.
     """
     from mlx_lm.utils import _decode_tagged_floats
 
@@ -127,9 +104,6 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{file}: the model needs code of its own ({brief(config['model_file'])}), and code"
             " from a model's folder is never run here: use a model that mlx-lm computes itself"
         )
-    heads = config.get("architectures") or []
-    if heads and isinstance(heads, list) and all(str(n).endswith(_NO_TOKENS) for n in heads):
-        raise UnsupportedModelError(f"{file}: {brief(heads[0])} does not predict tokens")
     check_sizes(config, str(file))
     return config
 
@@ -140,8 +114,7 @@ def check_sizes(config: dict[str, Any], where: str) -> None:
     Raises:
         WeightsError: one is absurd.
     """
-    text = config.get("text_config")
-    for name, value in (config | (text if isinstance(text, dict) else {})).items():
+    for name, value in language_part(config).items():
         layers = name in _LAYER_COUNTS
         most = MOST_LAYERS if layers else limits.SIZE
         absurd = type(value) is int and abs(value) > most and not name.endswith("_id")
@@ -173,7 +146,7 @@ def explained(path: Path, *, writes: bool = False) -> Iterator[None]:
         writes: whether files are written meanwhile: an `OSError` then stays one.
 
     Raises:
-        WeightsError, UnsupportedModelError: as the words of the message say.
+        UnsupportedModelError: with mlx-lm's message.
     """
     try:
         yield
@@ -187,9 +160,7 @@ def explained(path: Path, *, writes: bool = False) -> Iterator[None]:
             said = f"its config.json lacks {said.rpartition(': ')[2]}"
         elif not isinstance(error, ValueError | RuntimeError | OSError):
             said = f"{type(error).__name__}: {said}"
-        if isinstance(error, OSError) or any(word in said for word in _ABOUT_WEIGHTS):
-            raise WeightsError(f"{path}: the weights do not fit: {said}") from error
-        raise UnsupportedModelError(f"{path}: mlx-lm cannot run this model: {said}") from error
+        raise UnsupportedModelError(f"{path}: mlx-lm cannot load this model: {said}") from error
 
 
 def inside(folder: Path, name: str | Path) -> Path:
@@ -230,30 +201,24 @@ def _roots(folder: Path) -> list[Path]:
     return [folder, repository, *shared]
 
 
-def _link_weights(folder: Path, view: Path) -> None:
-    """Link the safetensors files, by names that mlx-lm looks for, once their headers are checked.
+def _weights(folder: Path) -> list[Path]:
+    """Return the files that mlx-lm reads, once their headers are checked.
 
     Raises:
-        WeightsError: there is none, one is damaged, or two hold the same tensor.
+        WeightsError: there is none, or one is damaged.
     """
     try:
-        names = sorted(path.name for path in folder.glob("*.safetensors"))
+        names = sorted(path.name for path in folder.glob("model*.safetensors"))
     except OSError as error:
         raise WeightsError(f"{folder}: cannot be read: {error}") from error
-    names = [name for name in names if name.startswith("model")] or names
     if not names:
         raise WeightsError(
-            f"{folder}: no .safetensors file; give a folder that has them, or a .gguf file"
+            f"{folder}: no model*.safetensors file; give a folder that has one, or a .gguf file"
         )
-    places: dict[str, str] = {}
-    for name in names:
-        path = inside(folder, name)
-        for key in tensor_names(path):
-            if key in places:
-                raise WeightsError(f"{path}: the tensor {key} is in {places[key]}, too")
-            places[key] = name
-        link = name if name.startswith("model") else f"model-{name}"
-        (view / link).symlink_to(path.resolve())
+    paths = [inside(folder, name) for name in names]
+    for path in paths:
+        tensor_names(path)
+    return paths
 
 
 def tensor_names(path: Path) -> set[str]:
@@ -269,63 +234,34 @@ def tensor_names(path: Path) -> set[str]:
         raise WeightsError(f"{path}: cannot be read: {error}. Download it again.") from error
 
 
-_TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 _WORDS = (
+    *("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"),
     *("tokenizer_class", "auto_map", "backend", "added_tokens_decoder", "chat_template"),
     *("padding_side", "truncation_side", "truncation_strategy", "model_input_names", "errors"),
     *("src_lang", "tgt_lang", "language", "task", "response_schema", "response_template"),
 )
-"""What a ``tokenizer_config.json`` says in words, beside its tokens, that opens no file."""
+"""What a ``tokenizer_config.json`` says in words that opens no file.
+
+transformers opens what some keys name, wherever that is, and passes all of them to classes that
+open more."""
 _MODULES = ("tool_parser_type", "chat_template_type")
 """Modules of mlx-lm."""
-
-
-def _link(path: Path, link: Path) -> None:
-    """Link a file of the tokenizer; of a configuration, write what opens no file.
-
-    transformers opens what some keys name, wherever that is, and passes all of them to classes
-    that open more.
-    """
-    if path.name not in ("tokenizer_config.json", "special_tokens_map.json"):
-        link.symlink_to(path.resolve())
-        return
-    content = read_object(path, limits.TOKENIZER_BYTES, TokenizerError)
-    files = content.get("fast_tokenizer_files", ["tokenizer.json"])
-    if files != ["tokenizer.json"]:
-        raise TokenizerError(
-            f"{path}: fast_tokenizer_files names {brief(files)}, and only tokenizer.json is read:"
-            " put the file that is to be used in its place, and remove that key"
-        )
-    known = {name: value for name, value in content.items() if _opens_nothing(name, value)}
-    if left_out := [name for name in content if name not in known and content[name]]:
-        logger.debug("%s: not known, so left out: %s", path, ", ".join(left_out))
-    link.write_text(json.dumps(known))
 
 
 def _opens_nothing(name: str, value: Any) -> bool:
     if name in _MODULES:
         return isinstance(value, str) and value.isidentifier()
-    if name in _TOKENS or name in _WORDS or name.endswith("_token"):
-        return True
-    return not isinstance(value, str | list | dict)
+    return name in _WORDS or name.endswith("_token") or not isinstance(value, str | list | dict)
 
 
-def _end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
-    """Return the end-of-text ids of ``generation_config.json``, or else those of the model.
-
-    The file is usually newer: of Llama 3, only it names the token that ends a turn.
+def check_endings(ids: Any, where: object) -> None:
+    """Check the end-of-text ids of a configuration.
 
     Raises:
         TokenizerError: they are no whole numbers, so that generation would never stop.
     """
-    file, text = inside(folder, "generation_config.json"), config.get("text_config")
-    content = read_object(file, limits.CONFIG_BYTES, TokenizerError) if file.exists() else {}
-    language = config | text if isinstance(text, dict) else config
-    stated = content.get("eos_token_id")
-    stated = language.get("eos_token_id") if stated is None else stated
-    ids = stated if isinstance(stated, list) else [] if stated is None else [stated]
-    if any(type(number) is not int for number in ids):
+    numbers = ids if isinstance(ids, list) else [] if ids is None else [ids]
+    if any(type(number) is not int for number in numbers):
         raise TokenizerError(
-            f"{folder}: eos_token_id must be a whole number or a list of them, not {brief(stated)}"
+            f"{where}: eos_token_id must be a whole number or a list of them, not {brief(ids)}"
         )
-    return ids

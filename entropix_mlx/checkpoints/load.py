@@ -6,7 +6,6 @@ added here is what users of mlx-lm bring along (`Extras`), and the layout of the
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,15 +30,13 @@ from ..models import llama
 from ..models.base import LanguageModel
 from ..models.device import arrange, on_cpu, wire_memory
 from ..models.ranks import split
-from .folder import CheckedFolder, checked, explained, inside, limited, read_object, tensor_names
+from .folder import check_endings, checked, explained, inside, read_object, tensor_names
 from .gguf import config_of, load_gguf
 from .gguf_file import read_header
 from .gguf_tokenizer import gguf_tokenizer
 from .hub import default_model, locate
 from .tokenizers import ModelTokenizer, add_endings, check_size, tokenizer_errors
-from .translation import set_untruncated_yarn, translated
-
-logger = logging.getLogger(__name__)
+from .translation import limited
 
 ADAPTERS, ADAPTERS_CONFIG = "adapters.safetensors", "adapter_config.json"
 
@@ -92,23 +89,24 @@ def load(
         WeightsError: weights are missing, damaged, or do not fit the configuration.
         TokenizerError: there is no tokenizer, or it cannot be read.
     """
+    from mlx_lm.utils import load_config, load_model
+
     path, extras = locate(model if model is not None else default_model()), extras or Extras()
     classes = _classes(own_port=not tapped and group is None)
     # Reading the weights releases the interpreter lock, so that the tokenizer is read meanwhile.
     with ThreadPoolExecutor(max_workers=1) as helper, explained(path):
         if path.is_dir():
-            with checked(path) as folder:
-                config = folder.config
-                tokenizer = helper.submit(_tokenizer, folder, path)
-                inner = _from_folder(folder, classes)
+            with checked(path) as view:
+                config = load_config(view)
+                tokenizer = helper.submit(_tokenizer, view, config.get("eos_token_id"), path)
+                inner, _ = load_model(view, lazy=True, get_model_classes=classes)
                 tokenizer.result()
-            _note_parts(config, path)
         else:
             header = read_header(path)
-            config = limited(*translated(config_of(path, header), str(path)))
+            config = config_of(path, header)
             tokenizer = helper.submit(gguf_tokenizer, path, header.metadata)
             inner = load_gguf(path, header, config, classes)
-        loaded = _made(inner, config, extras, group)
+        loaded = _made(inner, limited(config), extras, group)
         check_size(tokenizer.result(), loaded.config.vocab_size, path)
         arrange(inner, dequantize)
         wire_memory()
@@ -131,21 +129,13 @@ def _classes(*, own_port: bool) -> Callable[[dict[str, Any]], tuple[Any, Any]]:
     return classes
 
 
-def _from_folder(folder: CheckedFolder, classes: Callable[..., Any]) -> nn.Module:
-    from mlx_lm.utils import load_model
-
-    model: nn.Module
-    model, _ = load_model(folder.path, lazy=True, get_model_classes=classes)
-    set_untruncated_yarn(model, folder.config)
-    return model
-
-
-def _tokenizer(folder: CheckedFolder, where: Path) -> TokenizerWrapper:
+def _tokenizer(view: Path, ends: Any, where: Path) -> TokenizerWrapper:
     from mlx_lm.utils import load_tokenizer
 
+    check_endings(ends, where)
     with tokenizer_errors(f"{where}: the tokenizer cannot be read"):
         # Without trust_remote_code, transformers would ask on the terminal whether to run code.
-        loaded = load_tokenizer(folder.path, {"trust_remote_code": False}, folder.ends)
+        loaded = load_tokenizer(view, {"trust_remote_code": False}, ends)
     return ModelTokenizer.around(loaded, where)
 
 
@@ -172,16 +162,6 @@ def _made(
                 f" {extras.kv_bits} bits in groups of {extras.kv_group_size}: {first_line(error)}"
             ) from error
     return made
-
-
-def _note_parts(config: Mapping[str, Any], where: Path) -> None:
-    """Say of a model that also sees or hears that only its language part is used."""
-    parts = [name for name in ("vision", "audio") if f"{name}_config" in config]
-    if parts:
-        left = " and ".join(parts)
-        logger.info(
-            "%s: only the language part is loaded: its %s part is left out", where.name, left
-        )
 
 
 def add_adapters(model: nn.Module, path: str | Path) -> None:

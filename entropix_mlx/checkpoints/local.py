@@ -6,18 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from ..errors import EntropixError, ModelNotFoundError, first_line
 from ..models.device import machine_memory, on_cpu
 from .demo import demo_model
-from .folder import inside, limited, read_config
+from .folder import inside, read_config
 from .gguf import config_of
 from .gguf_file import read_header
 from .hub import LM_STUDIO, model_at
-from .translation import translated
+from .translation import language_part, limited, translated
 
 _PACKED = {2: 4, 3: 4, 6: 5, 7: 5, 8: 8, 10: 2, 11: 3, 12: 4, 13: 5, 14: 6}
 """Bits a weight of the commonest types of GGUF's blocks."""
@@ -121,11 +120,10 @@ def _describe(name: str, path: Path) -> LocalModel:
 
 
 def _folder(path: Path) -> tuple[str | None, int, int | None]:
-    config = limited(*translated(read_config(path), str(path / "config.json")))
-    if not (weights := sorted(path.glob("*.safetensors"))):
-        raise ModelNotFoundError(f"{path}: no .safetensors file")
-    text = config.get("text_config")
-    language: dict[str, Any] = config | text if isinstance(text, dict) else config
+    config = limited(translated(read_config(path), str(path / "config.json")))
+    if not (weights := sorted(path.glob("model*.safetensors"))):
+        raise ModelNotFoundError(f"{path}: no model*.safetensors file")
+    language = language_part(config)
     context = language.get("max_position_embeddings")
     packing = language.get("quantization") or language.get("quantization_config")
     if isinstance(packing, dict) and type(packing.get("bits")) is int:
