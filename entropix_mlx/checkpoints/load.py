@@ -36,7 +36,7 @@ from .gguf_file import read_header
 from .gguf_tokenizer import gguf_tokenizer
 from .hub import default_model, locate
 from .tokenizers import ModelTokenizer, add_endings, check_size, tokenizer_errors
-from .translation import limited
+from .translation import limited, set_untruncated_yarn
 
 ADAPTERS, ADAPTERS_CONFIG = "adapters.safetensors", "adapter_config.json"
 
@@ -100,6 +100,7 @@ def load(
                 config = load_config(view)
                 tokenizer = helper.submit(_tokenizer, view, config.get("eos_token_id"), path)
                 inner, _ = load_model(view, lazy=True, get_model_classes=classes)
+                set_untruncated_yarn(inner, config)
                 tokenizer.result()
         else:
             header = read_header(path)

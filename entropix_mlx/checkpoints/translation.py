@@ -19,6 +19,9 @@ from functools import cache
 from types import ModuleType
 from typing import Any, NoReturn
 
+import mlx.core as mx
+import mlx.nn as nn
+
 from ..errors import UnsupportedModelError, brief
 
 _COMPUTING = (
@@ -57,7 +60,26 @@ def translated(config: dict[str, Any], where: str) -> dict[str, Any]:
     changes = _ropes(language, keys, where) | _layer_kinds(language, keys, where)
     if isinstance(text := config.get("text_config"), dict):
         return config | {"text_config": text | changes}
-    return config | changes
+    return _renamed(config, module) | config | changes
+
+
+def _renamed(config: Mapping[str, Any], module: ModuleType) -> dict[str, Any]:
+    """Return what mlx-lm's class needs and a configuration does not state, as transformers knows
+    it, which has other names and defaults of some keys."""
+    from transformers import CONFIG_MAPPING
+
+    parameters = inspect.signature(module.ModelArgs).parameters
+    needed = {name for name, each in parameters.items() if each.default is each.empty}
+    missing = (needed | parameters.keys() & {"rope_theta"}) - config.keys() - {"rope_scaling"}
+    if not missing:
+        return {}
+    try:
+        known = CONFIG_MAPPING[config["model_type"]](**config)
+    except Exception:  # no such type, or whatever a configuration makes its class stumble over
+        return {}
+    ropes = getattr(known, "rope_parameters", None) or {}
+    found = {name: getattr(known, name, ropes.get(name)) for name in missing}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def language_part(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,6 +224,26 @@ def _sharpening(rope: Mapping[str, Any]) -> dict[str, float]:
     if rope.get("mscale") and rope.get("mscale_all_dim"):
         return {}
     return {"mscale": 1.0, "mscale_all_dim": 0.0}
+
+
+def set_untruncated_yarn(model: nn.Module, config: Mapping[str, Any]) -> None:
+    """Correct YaRN's frequencies where a configuration says ``truncate: false``, as GPT-OSS's does:
+    mlx-lm rounds the pairs of numbers between which it interpolates."""
+    from mlx_lm.models.rope_utils import YarnRoPE
+
+    scaling = config.get("rope_scaling")
+    if not isinstance(scaling, dict) or scaling.get("truncate") is not False:
+        return
+    theta, original = config["rope_theta"], scaling["original_max_position_embeddings"]
+    for rope in (part for part in model.modules() if isinstance(part, YarnRoPE)):
+        begin, end = (
+            rope.dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+            for turns in (scaling.get("beta_fast", 32.0), scaling.get("beta_slow", 1.0))
+        )
+        begin, end = max(begin, 0), min(end, rope.dims - 1)
+        scaled = mx.clip((mx.arange(rope.dims // 2) - begin) / max(end - begin, 1e-3), 0, 1)
+        periods = theta ** (mx.arange(0, rope.dims, 2) / rope.dims)
+        rope._freqs = periods / (scaled / scaling["factor"] + 1 - scaled)
 
 
 def _original(rope: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:

@@ -109,6 +109,13 @@ def test_keys_of_yarn_that_mlx_lm_ignores_or_reads_alone(logits, changes, differ
     assert (np.abs(found - plain).max() > 1e-4) is np.bool_(differs)
 
 
+def test_yarn_is_interpolated_between_fractions_of_pairs_where_that_is_said(logits):
+    yarn = YARN | {"original_max_position_embeddings": 128, "beta_fast": 20.0}
+    exact = logits("gpt_oss", rope_scaling=yarn | {"truncate": False}, without=["rope_parameters"])
+    rounded = logits("gpt_oss", rope_scaling=yarn, without=["rope_parameters"])
+    assert np.abs(exact - rounded).max() > 1e-4
+
+
 def test_dynamic_scaling_is_none_up_to_the_context(logits):
     dynamic = {"rope_type": "dynamic", "factor": 4.0}
     np.testing.assert_allclose(
