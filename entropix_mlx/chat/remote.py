@@ -44,7 +44,6 @@ MOST_ALTERNATIVES = 20
 
 NO_ASKING = "a server does not ask at forks: leave --ask or --server out"
 NO_MODELS = "the model is the server's: leave --server out to choose one here"
-NO_TRACE = "the server's answers are not recorded here: leave --trace or --server out"
 
 
 class ServerError(EntropixError):

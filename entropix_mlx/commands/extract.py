@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..api.answers_file import Task, all_tasks, records, written
+from ..api.answers_file import Task, all_tasks, written
 from ..api.prompt_file import PromptLine
 from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import PromptError
@@ -20,13 +19,8 @@ from ..extraction.rows import Row, row_of, write_rows
 from ..extraction.task import Extraction, read_examples
 from ..files import check_target
 from ..settings import BATCH, Settings
-from .shared import answers, loading, output
+from .shared import answers, output
 from .shared.options import FIRST, File, ModelOptions, command, read_schema, without
-
-if TYPE_CHECKING:
-    from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-    from ..models.base import LanguageModel
 
 LOOKED_AT = 0.9
 """Fields of less confidence are reviewed."""
@@ -91,9 +85,10 @@ def extract(
             output.write_json(failed.to_dict())
     code, beside = 0, output_file.with_suffix(".answers.jsonl") if output_file else None
     if lines:
-        begin = partial(_begin, settings, batch)
-        tasks = all_tasks(lines, 1)
-        code = answers.answer_missing(model, tasks, begin, beside, keep, resume=resume)
+        begin = answers.answering(settings, batch)
+        code = answers.answer_missing(
+            model, all_tasks(lines, 1), begin, beside, keep, resume=resume
+        )
     if output_file and beside:
         found = list(written(beside))
         rows |= {record["line"]: row(record) for record in found}
@@ -104,24 +99,6 @@ def extract(
         write_rows(output_file, with_decisions(in_order, read_decisions(decisions)))
         output.write(f"{output_file}\n")
     return code or (output.USAGE if any(one.error for one in rows.values()) else 0)
-
-
-def _begin(
-    settings: Settings,
-    batch: int,
-    model: LanguageModel,
-    tokenizer: TokenizerWrapper,
-    tasks: Sequence[Task],
-) -> Callable[..., Iterable[tuple[Task, dict[str, Any]]]]:
-    """Begin a batch; return what yields each task with its record as it ends."""
-    from ..api.batch import batch_generate
-
-    loading.resolve(settings, model)
-    prompts = [task.prompt.tokens(tokenizer) for task in tasks]
-    begun = batch_generate(
-        model, tokenizer, prompts, [task.settings for task in tasks], batch=batch
-    )
-    return partial(records, begun, tasks)
 
 
 def _review(

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from .. import limits
-from ..api.answers_file import Task, all_tasks, records
-from ..api.prompt_file import PromptLine, at_line, read_prompt_file
+from ..api.answers_file import Task, all_tasks
+from ..api.prompt_file import PromptLine, read_prompt_file
 from ..errors import PromptError
 from ..files import check_target
 from ..settings import BATCH, Settings
 from ..summary import Summary
-from ..traces.trace import make_folder, recorded
+from ..traces.trace import recorded
 from .shared import answers, loading, output
 from .shared.options import FIRST, File, Form, ModelOptions, command, without
-
-if TYPE_CHECKING:
-    from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-    from ..api.batch import BatchAnswer
-    from ..models.base import LanguageModel
 
 
 @command(*without())
@@ -41,7 +31,6 @@ def generate(
     model: ModelOptions = ModelOptions(),
     settings: Settings,
     notes: File = None,
-    ask: bool = False,
     n: int = 1,
     output_file: Annotated[File, Parameter(name=["--output", "-o"])] = None,
     resume: bool = False,
@@ -59,12 +48,11 @@ def generate(
         system_prompt: instructions that precede the prompt
         ignore_chat_template: continue the prompt as plain text
         notes: quote passages from the texts in this folder where the model is uncertain
-        ask: choose the branch yourself where scores are close
         n: answers to each prompt
         output_file: write each answer as a line of this file as soon as it ends (JSON Lines)
         resume: generate only the answers that --output does not have
         batch: answers at once (default: 8; fewer if memory is short)
-        trace: record every step in a file (JSON Lines); of several answers, in a folder of files
+        trace: record every step in a file (JSON Lines)
         attention_map: with --trace, record what each token looked at; reads the text once more
     """
     if (prompt is None) == (prompts is None):
@@ -77,7 +65,7 @@ def generate(
         raise PromptError("--system-prompt needs the template that --ignore-chat-template skips")
     many = bool(prompts or output_file or n > 1)
     of_many = {"--resume": resume, "--batch": batch}
-    of_one = {"--jsonl": form.jsonl, "--ask": ask, "--attention-map": attention_map}
+    of_one = {"--jsonl": form.jsonl, "--trace": trace, "--attention-map": attention_map}
     for name, given in (of_one if many else of_many).items():
         if given:
             why = "is for one answer" if many else "needs --prompts, --n or --output"
@@ -92,15 +80,8 @@ def generate(
             lines = read_prompt_file(prompts, settings, system_prompt)
         else:
             lines = [PromptLine(1, settings, _read(prompt), system_prompt=system_prompt)]
-        begin = partial(
-            _begin,
-            settings=settings,
-            bare=ignore_chat_template,
-            notes=notes,
-            trace=trace,
-            batch=batch or BATCH,
-            prompts=prompts,
-            name=model.name,
+        begin = answers.answering(
+            settings, batch or BATCH, bare=ignore_chat_template, notes=notes, prompts=prompts
         )
         show = partial(_print_answer, form.json, bool(prompts))
         return answers.answer_missing(
@@ -123,7 +104,6 @@ def generate(
     summary = Summary(prompt_tokens=len(tokens))
     chosen: dict[str, Any] = {
         "on_prefill": output.prefill_progress(),
-        "choose": answers.choose_branch if ask else None,
         "retrieve": passages.about(text) if passages else None,
     }
     several = None
@@ -153,78 +133,6 @@ def _read(prompt: str | None) -> str:
     if not text:
         raise PromptError("the prompt is empty: write a question")
     return text
-
-
-def _begin(
-    model: LanguageModel,
-    tokenizer: TokenizerWrapper,
-    tasks: Sequence[Task],
-    *,
-    settings: Settings,
-    bare: bool,
-    notes: Path | None,
-    trace: Path | None,
-    batch: int,
-    prompts: Path | None,
-    name: str,
-) -> Callable[..., Iterable[tuple[Task, dict[str, Any]]]]:
-    """Begin a batch; return what yields each task with its record as it ends."""
-    from ..answer.hooks import Hooks
-    from ..api.batch import batch_generate
-
-    loading.resolve(settings, model)
-    passages = loading.open_notes(notes)
-    if trace:
-        make_folder(trace)
-        write = partial(_write_trace, trace, model, name, notes)
-        tasks = [TracedTask(task.prompt, task.sample, write) for task in tasks]
-    tokens: dict[int, list[int]] = {}
-    for line in {task.prompt.line: task.prompt for task in tasks}.values():
-        with at_line(prompts, line.line) if prompts else nullcontext():
-            tokens[line.line] = line.tokens(tokenizer, bare=bare)
-    begun = batch_generate(
-        model,
-        tokenizer,
-        [tokens[task.prompt.line] for task in tasks],
-        [task.settings for task in tasks],
-        batch=batch,
-        hooks=[
-            Hooks(retrieve=passages.about(task.prompt.question) if passages else None)
-            for task in tasks
-        ],
-    )
-    most = min(batch, len(tasks))
-    fewer = f": the memory does not allow {most}" if begun.size < most else ""
-    output.info(f"{begun.size} answers at once{fewer}")
-    return partial(records, begun, tasks)
-
-
-@dataclass(frozen=True)
-class TracedTask(Task):
-    """An answer that is written to a trace of its own when it ends."""
-
-    write: Callable[[Task, BatchAnswer], None]
-
-    def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
-        if answer.error is None:
-            self.write(self, answer)
-        return super().record(answer, batch)
-
-
-def _write_trace(
-    folder: Path,
-    model: LanguageModel,
-    name: str,
-    notes: Path | None,
-    task: Task,
-    answer: BatchAnswer,
-) -> None:
-    line, settings = task.prompt, answer.settings or task.settings
-    header = answers.trace_header(model, name, settings, [], line.prompt, line.system_prompt, notes)
-    turns = [dict(message) for message in line.messages] or header.messages
-    header = replace(header, messages=turns, prompt_tokens=answer.prompt_tokens)
-    for _ in recorded(answer.steps, folder / f"{line.line:03}-{task.sample + 1}.jsonl", header):
-        pass
 
 
 def _print_answer(as_json: bool, from_file: bool, task: Task, record: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """`entropix generate` for one prompt, in process, on a tiny model."""
 
-import io
 import itertools
 import json
 import re
@@ -64,47 +63,6 @@ def test_a_terminal_does_not_obey_the_model(generate, monkeypatch, colour):
     assert re.sub("\x1b\\[[0-9;]*m", "", screen.getvalue()) == "␛\n"
 
 
-EVERYWHERE = (
-    "--set=thresholds.low_entropy=-1",
-    "--set=thresholds.branch_max_entropy=99",
-    "--set=thresholds.branch_min_varentropy=-1",
-    "--set=branch.min_gap=0",
-    "--set=branch.ask_margin=1e6",
-)
-
-
-@pytest.fixture
-def forks(generate):
-    """Run with a profile that forks wherever it may, and return the steps."""
-
-    def forks(*arguments):
-        asked = ("-p", "hello", "-m", 24, "--seed", 4, "--jsonl", *EVERYWHERE)
-        code, out, err = generate(*asked, *arguments)
-        assert code == 0, err
-        return lines(out), err
-
-    return forks
-
-
-@pytest.mark.parametrize(
-    ("typed", "winner"), [("2\n", 1), ("nonsense\n9\n3\n", 2), ("\n", None), ("", None)]
-)
-def test_the_user_chooses_a_branch(forks, monkeypatch, typed, winner):
-    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-    steps, err = forks("--ask", "--branch", "--set=branch.width=3")
-    record = steps[0]["fork"]
-    leads = {
-        number: branch["lead"]
-        for number, branch in enumerate(record["branches"])
-        if number and branch["lead"] > branch["error"]
-    }
-    assert record["winner"] == (max(leads, key=leads.get, default=0) if winner is None else winner)
-    assert record["chosen_by"] == "user"
-    assert steps[0]["origin"] == "chosen"
-    assert "1 to 3" in err
-    assert re.search(r"[+-]\d\.\d\d ± \d\.\d\d nats", err)
-
-
 def test_repetitions_are_penalized(generate):
     steps = lines(generate("-p", "hello", "-m", 9, "--repetition-penalty", 100, "--jsonl")[1])
     assert len({step["token"] for step in steps}) == 9
@@ -129,6 +87,8 @@ def test_repetitions_are_penalized(generate):
         (["-p", "x", "--resume"], "--resume"),
         (["-p", "x", "--n", "2", "--resume"], "--output"),
         (["-p", "x", "--n", "2", "--jsonl"], "--jsonl"),
+        (["-p", "x", "--n", "2", "--trace", "t"], "--trace"),
+        (["-p", "x", "--attention-map"], "--trace"),
         (["-p", "x", "--n", "0"], "--n"),
         (["-p", "x", "--prompts", "y"], "--prompts"),
         ([], "--prompt"),
@@ -150,31 +110,6 @@ def test_a_trace_has_what_each_token_looked_at(generate, tmp_path):
     assert len(trace.attention[5].tokens) == 5
     assert generate(*asked)[0] == 0
     assert not read_trace(file).attention
-
-
-@pytest.mark.parametrize("given", [[], ["--trace", "a", "--n", 2]])
-def test_what_tokens_looked_at_is_recorded_of_one_whole_text(generate, given):
-    assert generate("-p", "hello", "--attention-map", *given)[0] == 2
-
-
-def test_each_answer_of_many_has_a_trace_of_its_own(generate, tmp_path):
-    file, folder = tmp_path / "prompts.jsonl", tmp_path / "traces"
-    file.write_text(
-        '{"prompt": "Hi", "seed": 5}\n\n{"messages": [{"role": "user", "content": "Why?"}]}\n'
-    )
-    run = ("--prompts", file, "-m", 6, "--n", 2, "--trace", folder, "--json")
-    code, out, err = generate(*run, "--top-logprobs", 2)
-    assert code == 0, err
-    answers = {f"{one['line']:03}-{one['sample'] + 1}.jsonl": one for one in lines(out)}
-    assert sorted(path.name for path in folder.iterdir()) == sorted(answers)
-    for name, answer in answers.items():
-        trace = read_trace(folder / name)
-        assert "".join(step.text for step in trace.steps) == answer["text"] == trace.totals["text"]
-        assert trace.header.seed == answer["seed"]
-        assert trace.header.messages[-1]["content"] == ("Hi" if answer["line"] == 1 else "Why?")
-        assert trace.header.prompt_tokens == answer["usage"]["prompt_tokens"]
-        assert len(trace.steps[0].top_logprobs) == 2
-    assert generate(*run[:-2], file)[0] == 2, "a file is no folder"
 
 
 def test_an_interrupt_keeps_the_steps_so_far(generate, monkeypatch):

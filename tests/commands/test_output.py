@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from entropix_mlx.commands.shared import answers, output
-from entropix_mlx.step import Branch, Fork
+from entropix_mlx.commands.shared import output
 from tests.commands.conftest import Terminal
 
 
@@ -105,15 +104,10 @@ def test_automatic_colour(monkeypatch, environment, stream, colour):
     {"\x1b[2J": "␛[2J", "\r": "␍", "\x7f": "␡", "\x9b2J": "\ufffd2J", "\t\n": "\t\n"}.items(),
 )
 def test_a_terminal_gets_no_control_characters(monkeypatch, written, shown):
-    fork = Fork((Branch((1,), written, -1.0, 1.0, -1.0, lead=0.0, error=0.0),), 0)
-    monkeypatch.setattr("sys.stdin", None)
     for stream, text in ((io.StringIO(), written), (Terminal(), shown)):
         monkeypatch.setattr("sys.stdout", stream)
-        monkeypatch.setattr("sys.stderr", stream)
         output.write_text(written)
         assert stream.getvalue() == text
-        assert answers.choose_branch(fork) == 0
-        assert text.replace("\n", "⏎") in stream.getvalue().removeprefix(text)
 
 
 def test_json_on_a_stream_that_cannot_spell_it_is_ascii(monkeypatch):

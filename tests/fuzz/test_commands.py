@@ -13,7 +13,7 @@ SETTINGS = [
     "--min-p", "--attention-layers", "--top-logprobs",
     "--trace", "--color", "--system-prompt", "--prompt",
 ]  # fmt: skip
-FLAGS = ["--no-think", "--no-branch", "--ask", "--json", "--jsonl", "--ignore-chat-template"]
+FLAGS = ["--no-think", "--no-branch", "--json", "--jsonl", "--ignore-chat-template"]
 OTHERS = {
     "models": [""],
     "convert": ["--mlx-path", "--dtype", "--q-bits", "--q-group-size", "--quantize", "--hf-path"],

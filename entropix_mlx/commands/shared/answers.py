@@ -1,4 +1,4 @@
-"""How answers are shown: their steps and totals, a fork to choose from, the progress of many."""
+"""How answers are shown: their steps and totals, and the progress of many."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ... import limits
-from ...api.answers_file import AnswersFile, Task
+from ...api.answers_file import AnswersFile, Task, records
+from ...api.prompt_file import at_line
 from ...chat.conversation import Conversation, Turn
 from ...palette import SWATCHES, paint, paint_step
 from ...profiles.confidence import ADVICE, Verdict
 from ...profiles.profile import Profile
 from ...settings import Settings
-from ...step import Fork, Step
+from ...step import Step
 from ...summary import Summary
-from ...traces.explain import standing
 from ...traces.trace import Header
 from . import output
-from .loading import load_model
+from .loading import load_model, open_notes, resolve
 from .options import Form, ModelOptions
 
 if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
     from ...answer.selection import AnswerSelection
     from ...models.base import LanguageModel
 
@@ -179,25 +181,53 @@ def report_if_unsure(verdict: Verdict | None) -> None:
         output.info(f"{verdict.reason}; {ADVICE}")
 
 
-def choose_branch(fork: Fork) -> int:
-    """Return the index of the branch that the user chooses; an empty line takes the best one."""
-    output.report("\nthe model could continue with one of these branches:")
-    for number, branch in enumerate(fork.branches):
-        mark = "*" if number == fork.winner else " "
-        text = output.shown(branch.text, sys.stderr).replace("\n", "⏎")
-        numbers = [
-            standing(branch) if number else "the others are compared with this one",
-            f"log p {branch.mean_logprob:.2f}, entropy {branch.mean_entropy:.2f} bits (means)",
-        ]
-        output.report(f"{mark}{number + 1:2}  {text}\n     {'; '.join(numbers)}")
-    choices = [str(number) for number in range(1, len(fork.branches) + 1)]
-    while True:
-        output.report(f"which one? 1 to {len(choices)}, Enter for {fork.winner + 1}: ", end="")
-        answer = sys.stdin.readline(limits.ATTACHED_BYTES).strip() if sys.stdin else ""
-        if not answer:
-            return fork.winner
-        if answer in choices:
-            return choices.index(answer)
+def answering(
+    settings: Settings,
+    batch: int,
+    *,
+    bare: bool = False,
+    notes: Path | None = None,
+    prompts: Path | None = None,
+) -> Callable[..., Callable[..., Iterable[tuple[Task, Record]]]]:
+    """Return what begins a batch, as `answer_missing` takes it.
+
+    Args:
+        settings: those that are not a prompt's own.
+        batch: answers at once, if the memory allows.
+        bare: leave the chat template out.
+        notes: a folder of texts from which passages are quoted.
+        prompts: the file of the prompts, to be named in errors.
+    """
+
+    def begin(
+        model: LanguageModel, tokenizer: TokenizerWrapper, tasks: Sequence[Task]
+    ) -> Callable[..., Iterable[tuple[Task, Record]]]:
+        from ...answer.hooks import Hooks
+        from ...api.batch import batch_generate
+
+        resolve(settings, model)
+        passages = open_notes(notes)
+        tokens: dict[int, list[int]] = {}
+        for line in {task.prompt.line: task.prompt for task in tasks}.values():
+            with at_line(prompts, line.line) if prompts else nullcontext():
+                tokens[line.line] = line.tokens(tokenizer, bare=bare)
+        begun = batch_generate(
+            model,
+            tokenizer,
+            [tokens[task.prompt.line] for task in tasks],
+            [task.settings for task in tasks],
+            batch=batch,
+            hooks=[
+                Hooks(retrieve=passages.about(task.prompt.question) if passages else None)
+                for task in tasks
+            ],
+        )
+        most = min(batch, len(tasks))
+        fewer = f": the memory does not allow {most}" if begun.size < most else ""
+        output.info(f"{begun.size} answers at once{fewer}")
+        return partial(records, begun, tasks)
+
+    return begin
 
 
 class ProgressBar:

@@ -29,7 +29,7 @@ def join(command: str, given: dict[str, Any]) -> None:
         return
     if command not in SPLIT:
         raise EntropixError(f"several ranks run {' and '.join(SPLIT)} only: start it without them")
-    alone = {"resume": given.get("resume"), "ask": given.get("ask")}
+    alone = {"resume": given.get("resume")}
     alone["adapter-path"] = getattr(given.get("model"), "adapter_path", None)
     for name, value in alone.items():
         if value:
