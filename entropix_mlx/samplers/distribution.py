@@ -12,8 +12,7 @@ import numpy as np
 
 from ..step import DrawCandidate, DrawDistribution, Strategy
 from .base import CODE, STRATEGIES, TOP_K_OFF, Plan
-from .draw import SMALLEST
-from .metrics import LARGEST_GAP, MIN_TEMPERATURE, numbers
+from .metrics import LARGEST_GAP, MIN_TEMPERATURE, SMALLEST, numbers
 from .position import Sampled
 
 Array = np.ndarray[Any, np.dtype[Any]]

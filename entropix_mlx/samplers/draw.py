@@ -41,16 +41,19 @@ from .metrics import (
 DRAW_BLOCK = 256  # tokens in a block of the vocabulary, for drawing from all of it
 FILTERED_OUT = 1e6
 """Taken from the log probability of a token that a filter removed: it comes after all others."""
-SMALLEST = 2.0**-126  # the smallest normal float32: what is below it counts as a probability of 0
 
 
 def uniforms(seed: int, position: int, draws: int) -> list[list[float]]:
-    """Return two uniforms in [0, 1) for each draw, a function of the arguments alone.
+    """Return two uniforms in [0, 1) for each draw, a function of the arguments alone; the last pair
+    begins with the lowest first one of all.
 
     They have 24 bits, what a float32 below 1 can hold exactly.
     """
     hashes = (struct.unpack("<II", _hash(seed, position, draw)) for draw in range(draws))
-    return [[(number >> 8) / 2**24 for number in pair] for pair in hashes]
+    pairs = [[(number >> 8) / 2**24 for number in pair] for pair in hashes]
+    if pairs:
+        pairs[-1][0] = min(first for first, _ in pairs)
+    return pairs
 
 
 def _hash(seed: int, position: int, draw: int | str) -> bytes:
@@ -132,7 +135,7 @@ def _filtered(
     total = tempered.sum(axis=-1, keepdims=True)
     cumulative = mx.cumsum(weights, axis=-1)
     count = mx.array(np.arange(1, weights.shape[-1] + 1, dtype=np.float32))
-    survives = (weights >= mx.maximum(plan.min_p[:, None], SMALLEST)) & (
+    survives = (weights >= plan.min_p[:, None]) & (
         cumulative - weights < plan.top_p[:, None] * total
     )
     if drawing.max_top_k is not None:
@@ -151,8 +154,7 @@ def _draw_ranked(odds: Odds, plan: Plan, drawing: Drawing, uniform: mx.array) ->
     candidates = odds.ranked or most_probable(gaps, ranks_needed(drawing, gaps.shape[-1]))
     cumulative, survives = _filtered(gaps, candidates, plan, drawing)
     strategy = plan.strategy[:, None]
-    lowest = uniform.min(axis=-1, keepdims=True)
-    uniform = mx.where(strategy == CODE[Strategy.ADAPTIVE], lowest, uniform[:, :1])
+    uniform = mx.where(strategy == CODE[Strategy.ADAPTIVE], uniform[:, -1:], uniform[:, :1])
     uniform = mx.where(strategy <= CODE[drawing.surest], 0.0, uniform)
     chosen = _invert(cumulative, survives, uniform)
     return mx.take_along_axis(candidates.tokens, chosen, axis=-1)

@@ -22,12 +22,18 @@ from ..step import Metrics
 
 LOG2_E = math.log2(math.e)
 LN_2 = math.log(2)
+SMALLEST = 2.0**-126  # the smallest normal float32
 LARGEST_GAP = 256.0  # bits. 2^−256 is 0 in float32, and 0 · 256 is 0 where 0 · ∞ would be NaN.
 FORBIDDEN_GAP = 2.0**50  # exact in float32
 """Of a token that a constraint does not allow: 2^−gap is 0 at any temperature."""
 MIN_TEMPERATURE = 1e-6
 """A temperature of 0 means the most probable token; dividing by this does just that."""
 BLOCK = 16  # tokens in a block of the vocabulary, see `most_probable`
+_SECOND = mx.array([False, True]).reshape(2, 1, 1)
+"""For two sums over the same axis in one kernel."""
+_A_KEY = mx.array([False, False, True, False, True])
+"""Which metrics of attention are means over keys."""
+_FIRST, _LAST = mx.array([[True, False, False]]), mx.array([[False, False, True]])
 SCORES_AT_ONCE = 2**17
 """Scores of layers that are measured together: several arrays of that size are in memory then."""
 
@@ -48,7 +54,7 @@ def to_gaps(logits: mx.array) -> mx.array:
 
 def relative_probability(gaps: mx.array, temperature: mx.array) -> mx.array:
     """Return p / max p of `(batch, n)` gaps, tempered by `(batch,)` temperatures."""
-    return mx.power(0.5, gaps / mx.maximum(temperature, MIN_TEMPERATURE)[:, None])
+    return mx.power(0.5, gaps / mx.maximum(temperature[:, None], MIN_TEMPERATURE))
 
 
 class Candidates(NamedTuple):
@@ -145,19 +151,20 @@ def measure(logits: mx.array, attention: mx.array, ranks: int = 0) -> Measured:
     weights = mx.power(0.5, gaps)
     # Beside the 1 of the most probable token a tail of 1e-20 would vanish, and with it all of a
     # small entropy: the tail is summed by itself.
-    rest = mx.put_along_axis(weights, top, mx.array(0.0), axis=-1)
-    tail = rest.sum(axis=-1, keepdims=True)
-    total = tail + 1
-    top_surprise = mx.log1p(tail) * LOG2_E
-    mean_gap = (weights * gaps).sum(axis=-1, keepdims=True) / total
+    rest = mx.where(_ids(gaps.shape[-1]) == top, 0.0, weights)
+    sums = (rest * mx.where(_SECOND, gaps, 1.0)).sum(axis=-1, keepdims=True)  # of w and of w · gap
+    tail, weighted = (part.squeeze(0) for part in mx.split(sums, 2))
+    in_bits = mx.where(_FIRST[:, :2], mx.log1p(tail) * LOG2_E, weighted / (tail + 1))
+    top_surprise, mean_gap = mx.split(in_bits, 2, axis=-1)
     squares = (weights * mx.square(gaps - mean_gap)).sum(axis=-1, keepdims=True)
     if ranked and ranked.tokens.shape[-1] > 1:
         second = mx.power(0.5, ranked.gaps[:, 1:2])
     else:
         second = rest.max(axis=-1, keepdims=True)
-    own = [top_surprise + mean_gap, squares / total, (1 - second) / total]
+    highest = mx.power(0.5, top_surprise)
+    own = mx.where(_FIRST, top_surprise + mean_gap, mx.where(_LAST, 1 - second, squares) * highest)
     odds = Odds(gaps, top_surprise, ranked)
-    values = mx.concatenate([*own, attention], axis=-1)
+    values = mx.concatenate([own, attention], axis=-1)
     return Measured(odds, values, odds)
 
 
@@ -176,38 +183,64 @@ def measure_attention(layers: Sequence[mx.array]) -> mx.array:
         most = max(1, SCORES_AT_ONCE // alike[0].size)
         for first in range(0, len(alike), most):
             scores = mx.stack(alike[first : first + most])
-            each_head = mx.array(1 / scores.shape[-2])
+            count = scores.shape[-2]
+            each_head = mx.array(1 / count)
+            heads = mx.array([-count, count, 1.0, 2.0 * count, 1.0])
             # One head or one key needs no broadcasting. A graph that was traced with it has none,
             # and with more of them it would read and write beside its arrays.
             fused = compiles() and 1 not in scores.shape[-2:]
-            metrics = _compiled_attention() if fused else attention_metrics
-            measured.append(metrics(scores, each_head))
-    return measured[0][0] if len(layers) == 1 else mx.concatenate(measured).mean(axis=0)
+            of_keys = _compiled_sums() if fused else attention_sums
+            columns = _compiled_columns() if fused else _attention_columns
+            measured.append(columns(*of_keys(scores, each_head), heads))
+    return measured[0].squeeze(0) if len(layers) == 1 else mx.concatenate(measured).mean(axis=0)
 
 
-def attention_metrics(scores: mx.array, each_head: mx.array) -> mx.array:
-    """Return the five metrics `(…, 5)` of scores `(…, heads, keys)`; hidden keys do not count.
+def attention_sums(
+    scores: mx.array, each_head: mx.array
+) -> tuple[mx.array, mx.array, mx.array, mx.array]:
+    """Return what needs the keys of scores `(…, heads, keys)`; hidden keys do not count.
 
     `each_head` is 1 / heads: the number of heads must not be a part of a graph for all shapes.
+
+    Returns:
+        Of the heads, the negative sum of their entropies, that of their squared differences from
+        the mean, and the distance of their probabilities from the mean, `(…, 1)` each; the number
+        of visible keys of all heads and the sum of their magnitudes, `(2, …, 1)`.
     """
-    seen = scores > -mx.inf
-    gaps = to_gaps(scores)
-    weights = mx.power(0.5, gaps)
-    total = weights.sum(axis=-1, keepdims=True)
-    probabilities = weights / total
-    entropy = mx.log2(total) + (probabilities * gaps).sum(axis=-1, keepdims=True)
+    probabilities = mx.softmax(scores, axis=-1)
+    highest = probabilities.max(axis=-1, keepdims=True)
+    # Logarithms of ratios to the highest: of nearly equal probabilities they are small and exact.
+    ratios = mx.log2(mx.maximum(probabilities / highest, SMALLEST))
+    negentropy = (probabilities * ratios).sum(axis=-1, keepdims=True) + mx.log2(highest)
+    total = negentropy.sum(axis=-2, keepdims=True)
+    spread = mx.square(negentropy - total * each_head).sum(axis=-2)
     mean = probabilities.sum(axis=-2, keepdims=True) * each_head
-    distance = mx.abs(probabilities - mean).sum(axis=(-2, -1))
-    mean_entropy = entropy.sum(axis=-2, keepdims=True) * each_head
-    spread = mx.square(entropy - mean_entropy).sum(axis=(-2, -1)) * each_head
-    magnitude = mx.where(seen, mx.abs(scores), 0.0).sum(axis=(-2, -1))
-    visible = seen.sum(axis=(-2, -1))  # keys of all heads
-    columns = [mean_entropy.squeeze((-2, -1)), spread, distance / visible]
-    columns += [distance * (each_head / 2), magnitude / visible]
-    return mx.stack(columns, axis=-1)
+    distance = mx.abs(probabilities - mean).sum(axis=(-2, -1), keepdims=True)
+    counted = mx.where(_SECOND[..., None, None], mx.abs(scores), 1.0)
+    of_keys = mx.where(scores > -mx.inf, counted, 0.0).sum(axis=(-2, -1), keepdims=True)
+    return total.squeeze(-2), spread, distance.squeeze(-2), of_keys.squeeze(-2)
+
+
+def _attention_columns(
+    negentropy: mx.array,
+    spread: mx.array,
+    distance: mx.array,
+    of_keys: mx.array,
+    heads: mx.array,
+) -> mx.array:
+    """Return the five metrics `(…, 5)` of `attention_sums`; `heads` are what divides each."""
+    visible, magnitude = (part.squeeze(0) for part in mx.split(of_keys, 2))
+    sums = mx.concatenate([negentropy, spread, distance, distance, magnitude], axis=-1)
+    return sums / mx.where(_A_KEY, visible, heads)
 
 
 @lru_cache(maxsize=1)
-def _compiled_attention() -> Callable[[mx.array, mx.array], mx.array]:
-    compiled: Callable[..., mx.array] = mx.compile(attention_metrics, shapeless=True)
+def _compiled_sums() -> Callable[..., tuple[mx.array, ...]]:
+    compiled: Callable[..., Any] = mx.compile(attention_sums, shapeless=True)
+    return compiled
+
+
+@lru_cache(maxsize=1)
+def _compiled_columns() -> Callable[..., mx.array]:
+    compiled: Callable[..., Any] = mx.compile(_attention_columns)
     return compiled

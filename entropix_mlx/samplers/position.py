@@ -54,6 +54,7 @@ _DRAWN = _METRICS + _PLAN
 
 LISTED = 4
 """Allowed tokens that are listed under a constraint: the value that was taken, and others."""
+_FIRST = mx.array([[True, False]])
 NOT_ALLOWED = -1e12  # nats: a listed token of a log probability below was not allowed
 WORD = 32  # tokens in a word of a mask
 
@@ -196,7 +197,7 @@ def _decide(
         needed = key.drawing.max_top_k or 0
     measured = measure(logits, attention, max(needed, key.top_logprobs))
     if key.drawing.takes_chance:
-        measured = measured._replace(chance=randomness[:, -1, 0])
+        measured = measured._replace(chance=randomness[:, -1, 1])
     if "changed" in extras:
         measured = measured._replace(odds=Odds.of(extras["changed"], needed))
     allowed = _bits(extras["mask"], logits.shape[-1]) if "mask" in extras else None
@@ -216,7 +217,8 @@ def _decide(
     else:
         drawn = draw(measured, plan, key.drawing, randomness)
         token = drawn[0]
-    packed = [measured.values, mx.stack(list(plan), axis=-1), *drawn]
+    both = mx.where(_FIRST, token, drawn[1])
+    packed = [measured.values, *(field[:, None] for field in plan), both]
     packed.append(measured.model.top_surprise)
     if allowed is not None:
         packed += _of_allowed(measured, allowed)

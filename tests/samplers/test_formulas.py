@@ -29,7 +29,7 @@ def test_xtc_excludes_all_top_choices_but_the_last(threshold, probability):
     happened = 0
     for place in range(60):
         logits = some_logits(rng)
-        happens = uniforms(7, place, 2)[1][0] < probability
+        happens = uniforms(7, place, 2)[1][1] < probability
         happened += happens
         queued = at(sampler, logits, place, seed=7)
         expected = left_by_xtc(logits, threshold, happens)
