@@ -6,6 +6,7 @@ The folder appears under its name only when it is complete.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -26,9 +27,6 @@ from .gguf_file import read_header
 from .gguf_tokenizer import gguf_tokenizer
 from .hub import locate
 
-_WRITTEN = (".json", ".safetensors", ".jinja", ".txt", ".model", ".md")
-"""Endings of the files that a conversion writes."""
-
 
 def convert(
     source: str | Path,
@@ -38,7 +36,6 @@ def convert(
     group_size: int = 64,
     dtype: str | None = None,
     dequantize: bool = False,
-    force: bool = False,
 ) -> Path:
     """Write a model from a folder, a GGUF file or a hub id as a new folder; return the folder.
 
@@ -49,7 +46,6 @@ def convert(
         group_size: weights that share a scale.
         dtype: type of the weights that are not quantized; None keeps it.
         dequantize: whether to unpack quantized weights.
-        force: whether to replace `out` if it holds nothing but a model's files.
 
     Raises:
         OutputError: `out` exists or cannot be written.
@@ -59,7 +55,7 @@ def convert(
 
     path, out = locate(source), Path(out)
     printed = contextlib.redirect_stdout(sys.stderr)  # mlx-lm's messages are no output
-    with _new_folder(out, path, force) as folder, printed, explained(path, writes=True):
+    with _new_folder(out) as folder, printed, explained(path, writes=True):
         if path.is_file():
             _convert_gguf(path, folder, bits, group_size, dtype, dequantize)
             return out
@@ -111,41 +107,22 @@ def save(model: nn.Module, tokenizer: TokenizerWrapper, folder: Path) -> None:
 
 
 @contextmanager
-def _new_folder(out: Path, source: Path, force: bool) -> Iterator[Path]:
+def _new_folder(out: Path) -> Iterator[Path]:
     """Yield the name of a folder to write, which is renamed to `out` on success, and removed on
     failure.
 
     Raises:
-        OutputError: `out` exists and may not be replaced, or cannot be written.
+        OutputError: `out` exists, or cannot be written.
     """
-    target = out.resolve()  # where `out` is a link to a folder, the link stays
+    if os.path.lexists(out):
+        raise OutputError(f"{out} exists: choose another folder, or remove it first")
     try:
-        if target.exists() or out.is_symlink():
-            _check_replaceable(out, target, source.resolve(), force)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         try:
             yield beside / "new"
-            if target.exists():
-                target.rename(beside / "old")
-            (beside / "new").rename(target)
+            (beside / "new").rename(out)
         finally:
-            if not target.exists() and (beside / "old").exists():
-                (beside / "old").rename(target)
             shutil.rmtree(beside, ignore_errors=True)
     except OSError as error:
         raise OutputError(f"{out}: cannot be written: {reason(error)}") from error
-
-
-def _check_replaceable(out: Path, target: Path, source: Path, force: bool) -> None:
-    if not target.is_dir():
-        raise OutputError(f"{out} is no folder, so it is not replaced: choose another one")
-    if not force:
-        raise OutputError(f"{out} exists: choose another folder, or replace it with --force")
-    if source.is_relative_to(target):
-        raise OutputError(f"{out} holds the model to convert: choose another folder")
-    names = [entry.name for entry in target.iterdir()]
-    foreign = [n for n in names if Path(n).suffix not in _WRITTEN or not (target / n).is_file()]
-    if foreign or (names and "config.json" not in names):
-        odd = foreign[0] if foreign else "no config.json"
-        raise OutputError(f"{out} holds {odd}, so it is not replaced: choose another folder")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import ModelNotFoundError, first_line
+from ..errors import EntropixError, ModelNotFoundError, first_line
 from .demo import demo_model
 from .folder import read_config
 from .translation import translated
@@ -48,9 +47,8 @@ OFFERS = tuple(
 
 LM_STUDIO = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
 """Where LM Studio keeps models, as OWNER/NAME below."""
-_CONFIG = ("config.json",)
-_SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
-_WEIGHTS = ("model*.safetensors",)
+_SMALL_FILES = ["*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
+_WEIGHTS = ["model*.safetensors"]
 
 
 def fitting_offers(memory: int) -> list[ModelOffer]:
@@ -171,20 +169,18 @@ def _download(repository: str) -> Path:
     The configuration comes first, so that a model which cannot run costs no download. Weights come
     last, so that a folder which has them has everything.
     """
-    logger.info("asking the hub for %s …", repository)
-    translated(read_config(_fetch(repository, _CONFIG)), repository)
-    _fetch(repository, _SMALL_FILES)
-    return _fetch(repository, _WEIGHTS)
-
-
-def _fetch(repository: str, patterns: Sequence[str]) -> Path:
-    """Have all files of some names in the hub's cache; return the folder that they are in."""
     # snapshot_download asks once and falls back to the cache; hf_hub_download, for a single file,
     # would ask again and again for half a minute where there is no network.
     from huggingface_hub import constants, snapshot_download
 
+    logger.info("asking the hub for %s …", repository)
     try:
-        return Path(snapshot_download(repository, allow_patterns=list(patterns)))
+        folder = Path(snapshot_download(repository, allow_patterns=["config.json"]))
+        translated(read_config(folder), repository)
+        snapshot_download(repository, allow_patterns=_SMALL_FILES)
+        return Path(snapshot_download(repository, allow_patterns=_WEIGHTS))
+    except EntropixError:
+        raise
     except Exception as error:  # the hub client raises its own, its HTTP library's, and OSError
         if constants.is_offline_mode():
             raise ModelNotFoundError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,7 @@ from .gguf_file import read_header
 from .hub import LM_STUDIO, model_at
 from .translation import language_part, limited, translated
 
-_PACKED = {2: 4, 3: 4, 6: 5, 7: 5, 8: 8, 10: 2, 11: 3, 12: 4, 13: 5, 14: 6}
-"""Bits a weight of the commonest types of GGUF's blocks."""
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-_DENSE = {0: ("float32", 32), 1: ("float16", 16), 30: ("bfloat16", 16)}
 
 
 @dataclass(frozen=True)
@@ -135,11 +132,6 @@ def _folder(path: Path) -> tuple[str | None, int, int | None]:
 
 def _gguf(path: Path) -> tuple[str | None, int, int | None]:
     header = read_header(path)
-    context = config_of(path, header)["max_position_embeddings"]
-    sizes: Counter[int] = Counter()
-    for tensor in header.tensors.values():
-        sizes[tensor.type] += tensor.nbytes
-    kind = sizes.most_common(1)[0][0]
-    if kind in _PACKED:
-        return f"{_PACKED[kind]} bits", _PACKED[kind], context
-    return *_DENSE.get(kind, (None, 16)), context
+    numbers = sum(math.prod(tensor.shape) for tensor in header.tensors.values())
+    bits = round(8 * sum(tensor.nbytes for tensor in header.tensors.values()) / numbers)
+    return f"{bits} bits", bits, config_of(path, header)["max_position_embeddings"]

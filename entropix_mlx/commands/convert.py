@@ -23,7 +23,6 @@ def convert(
     q_bits: Literal[2, 3, 4, 5, 6, 8] | None = None,
     q_group_size: Literal[32, 64, 128] | None = None,
     dtype: Literal["float16", "bfloat16", "float32"] | None = None,
-    force: bool = False,
 ) -> int:
     """Write a model as a folder that mlx-lm loads, too.
 
@@ -35,7 +34,6 @@ def convert(
         q_bits: bits per weight (default: 4)
         q_group_size: weights that share a scale (default: 64)
         dtype: type of weights that are not quantized (default: as is)
-        force: replace OUT if it holds nothing but a model
     """
     if quantize and dequantize:
         raise SettingsError("--quantize and --dequantize are opposites: leave one out")
@@ -53,7 +51,6 @@ def convert(
             group_size=q_group_size or 64,
             dtype=dtype,
             dequantize=dequantize,
-            force=force,
         )
     finally:
         signal.signal(signal.SIGTERM, before)

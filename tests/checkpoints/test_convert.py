@@ -61,30 +61,18 @@ def test_a_type(source, tmp_path, dtype):
     assert {array.dtype for array in weights.values()} == {getattr(mx, dtype)}
 
 
-def test_what_is_there_is_replaced_only_if_that_is_wanted_and_it_is_a_model(source, tmp_path):
+def test_what_is_there_is_not_replaced(source, tmp_path):
     out = convert(source, tmp_path / "out")
-    with pytest.raises(OutputError, match="--force"):
-        convert(source, out)
-    convert(source, out, bits=4, force=True)
-    (out / "notes.md").mkdir()
-    with pytest.raises(OutputError, match=r"notes\.md"):
-        convert(source, out, force=True)
-    (out / "notes.md").rmdir()
-    (out / "thesis.pdf").touch()
-    with pytest.raises(OutputError, match=r"thesis\.pdf"):
-        convert(source, out, force=True)
     (tmp_path / "a file").touch()
-    with pytest.raises(OutputError):
-        convert(source, tmp_path / "a file", force=True)
-    with pytest.raises(OutputError, match="holds the model"):
-        convert(out, out, force=True)
+    (tmp_path / "link").symlink_to("nowhere")
+    for there in (out, tmp_path / "a file", tmp_path / "link"):
+        with pytest.raises(OutputError, match="exists"):
+            convert(source, there)
     with pytest.raises(ModelNotFoundError):
         convert(tmp_path / "absent", tmp_path / "new")
 
 
-def test_a_failure_leaves_nothing_and_keeps_what_was_there(source, tmp_path, monkeypatch):
-    out = convert(source, tmp_path / "out")
-    before = {path: path.read_bytes() for path in sorted(out.iterdir())}
+def test_a_failure_leaves_nothing(source, tmp_path, monkeypatch):
     names = sorted(path.name for path in tmp_path.iterdir())
 
     def fail(*_, **__):
@@ -92,10 +80,7 @@ def test_a_failure_leaves_nothing_and_keeps_what_was_there(source, tmp_path, mon
 
     monkeypatch.setattr(mx, "save_safetensors", fail)
     with pytest.raises(OutputError, match="disk is full"):
-        convert(source, out, force=True)
-    with pytest.raises(OutputError):
         convert(source, tmp_path / "new")
-    assert {path: path.read_bytes() for path in sorted(out.iterdir())} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
@@ -126,4 +111,4 @@ def test_the_command(source, tmp_path, capsys):
     assert cli.main([*arguments, "-q", "--q-bits", "8", "--q-group-size", "32"]) == 0
     assert capsys.readouterr().out == f"{out}\n"
     assert cli.main(arguments) == 2
-    assert cli.main([*arguments, "--q-bits", "4", "--force"]) == 2
+    assert cli.main([*arguments, "--q-bits", "4"]) == 2

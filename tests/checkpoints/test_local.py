@@ -61,7 +61,7 @@ def test_folders_and_gguf_files_are_found(tmp_path, byte_tokenizer):
     (own / "notes").mkdir()
     listed = {entry.path.name: entry for entry in local.inventory([own])}
     precisions = [listed[name].precision for name in ("dense", "packed", "tiny.gguf")]
-    assert precisions == ["float32", "3 bits", "float32"]
+    assert precisions == ["float32", "3 bits", "32 bits"]
     assert "notes" not in listed
     assert {entry.path for entry in local.inventory([source])} >= {source}
     with pytest.raises(ModelNotFoundError, match="absent"):
