@@ -84,7 +84,9 @@ def test_the_fields_of_a_model(run, model, tmp_path, random):
         file.write_text(damaged_json(content, random))
         what = f"{file.name}: {file.read_text()[:3000] if file.name != 'tokenizer.json' else ''}"
         run("generate", "--model", folder, "-p", "Hi", "-m", "2", what=what)
-        run("convert", "--hf-path", folder, "--mlx-path", tmp_path / "out", what=what)
+        out = folder.with_name("out")
+        shutil.rmtree(out, ignore_errors=True)
+        run("convert", "--hf-path", folder, "--mlx-path", out, what=what)
 
 
 def test_the_bytes_of_a_model(run, model, tmp_path, random):
