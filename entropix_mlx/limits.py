@@ -24,7 +24,6 @@ from .files import expanded, reading, without_waiting
 
 # Sizes of files in bytes, each some ten times that of the largest honest file.
 CONFIG_BYTES = 10**7  # `config.json`, `generation_config.json`: some thousand
-INDEX_BYTES = 10**8  # `model.safetensors.index.json`: 10 million for the largest models
 TOKENIZER_BYTES = 3 * 10**8  # each file of a tokenizer: 33 million for a vocabulary of 262,000
 TEMPLATE_BYTES = 10**6  # a chat template: usually some thousand
 PROFILE_BYTES = 10**6  # a profile in TOML: some thousand
@@ -44,14 +43,9 @@ NOTE_FILES = 10**5  # files and folders inside a folder of notes
 NOTE_PAGES = 2000  # pages of a PDF file that are read
 NOTE_PASSAGE_CHARACTERS = 400  # of a passage of a note; a longer paragraph is cut into several
 SIZE = 10**8  # any dimension that a configuration names: width, vocabulary, context
-HEAD_DIM = 4096  # numbers in an attention head: at most some hundred
-DIMENSIONS = 8  # dimensions of a tensor; weights have one or two
-FOLDER_ENTRIES = 10**5  # files and folders inside a model folder
-WHOLE = 2**31 - 1  # a whole number on the command line or in the environment
 ANSWERS = 10**6  # answers of one command, and prompts of a file
 GRADED = 10**5  # answers of an evaluation, which plans all of them before it begins
 QUESTIONS = 10**4  # questions of a task, and answers to each
-RANKS = 512  # of a group
 PORT = 65535
 CONSTRAINT_CHARACTERS = 5 * 10**5  # a schema, a grammar, a list of choices: usually some thousand
 CONSTRAINT_FUEL = 10**6  # steps of llguidance to build the expressions of one: 50,000 a millisecond
@@ -59,7 +53,6 @@ CONSTRAINT_SYMBOLS = 5 * 10**4  # in the rules that it makes of one
 CONSTRAINT_ROW = 5000  # ways to go on that it follows at once: four for each optional property
 CONSTRAINT_PLACE_SECONDS = 1.0  # in which the place is looked for that it refused
 MESSAGE_CHARACTERS = 300  # of another library's message about what a user wrote
-NUMBER = 1e30  # the magnitude of a number that a configuration states; float32 ends at 3.4e38
 
 
 _OPEN_ALREADY = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
@@ -159,15 +152,6 @@ def read_text(path: Path, most: int) -> str:
         UnicodeDecodeError: it is not UTF-8.
     """
     return read_bytes(path, most).decode("utf-8")
-
-
-def whole(text: str, least: int, most: int = WHOLE) -> int | None:
-    """Return a whole number within bounds; None where a text is something else."""
-    try:
-        number = int(text)
-    except ValueError:  # also where Python refuses to read thousands of digits
-        return None
-    return number if least <= number <= most else None
 
 
 def check_regular(status: os.stat_result, path: Path) -> None:

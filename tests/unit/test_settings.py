@@ -1,5 +1,6 @@
 """Settings and the arguments of `stream_generate`: what is accepted, what is refused and how."""
 
+import json
 import threading
 
 import mlx.core as mx
@@ -7,8 +8,11 @@ import numpy as np
 import pytest
 
 from entropix_mlx import Profile, Settings, cli, generate, stream_generate
+from entropix_mlx.api.prompt_file import read_prompt_file
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.profiles import profile as profiles
+from entropix_mlx.server.openai.settings import SampledFields
+from entropix_mlx.settings import described
 from tests.conftest import tokens
 
 PROMPT = list(b"Hello")
@@ -110,3 +114,39 @@ def test_settings_and_options_are_the_same(start, tiny_model, byte_tokenizer):
 def test_a_mistake_of_a_program_shows_before_any_work(start, arguments, options, named):
     with pytest.raises((TypeError, EntropixError), match=named):
         start(*arguments, **options)
+
+
+@pytest.mark.parametrize("option", described().values(), ids=lambda option: option.name)
+def test_a_field_is_an_option_a_field_of_requests_and_a_key_of_prompt_files(option, tmp_path):
+    listed = cli.build_app()["generate"].assemble_argument_collection()
+    spelt = {name for argument in listed for name in argument.names}
+    own = option.names or (f"--{option.name.replace('_', '-')}",)
+    stated_by_others = option.name in ("changes", "constraint")  # --set, --schema and the like
+    assert spelt.issuperset(own) == (option.option and not stated_by_others)
+    assert option.help
+    assert option.name in SampledFields.model_fields or not option.served
+    file = tmp_path / "prompts.jsonl"
+    value = {"constraint": {"regex": "x"}}.get(option.name, option.default)
+    if value is not None and option.name != "profile":
+        file.write_text(json.dumps({"prompt": "x", option.name: value}))
+        (line,) = read_prompt_file(file, Settings(), None)
+        assert getattr(line.settings, option.name) == getattr(
+            Settings(**{option.name: value}), option.name
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "named"),
+    [
+        ("--profile", "[think]\nkinds = 'prose'", "unknown field think.kinds"),
+        ("--profile", "[branch]\nmode = 'tree'", "unknown field branch.mode"),
+        ("--config", "[options]\nshares = 'x'", "shares: there is no such option"),
+    ],
+)
+def test_a_field_that_was_removed_is_one_sentence(kind, text, named, tmp_path, capsys):
+    file = tmp_path / "file.toml"
+    file.write_text(text)
+    assert cli.main(["generate", "-p", "x", kind, str(file)]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert named in message
