@@ -130,7 +130,7 @@ class Soak:
     def report(self, metrics: dict[str, float]) -> None:
         for name, count in sorted(self.counts.items()):
             print(f"{name:24} {count}")
-        for name in ("num_requests_running", "num_requests_waiting", "model_loads_total"):
+        for name in ("num_requests_running", "num_requests_waiting"):
             print(f"{name:24} {metrics[name]:.0f}")
         settled = [sample for sample in self.samples if sample[0] > SETTLED] or self.samples
         seconds, memory, files = (np.array(column) for column in zip(*settled, strict=True))

@@ -175,7 +175,7 @@ class Settings:
     and `Session`."""
     thinking_budget: Annotated[int | None, _whole(0)] = None
     """Tokens of reasoning at most. The model's own end tag ends it then; None is no limit."""
-    constraint: Annotated[Constraint | None, Described(Constraint.of, False, False)] = None
+    constraint: Annotated[Constraint | None, Described(Constraint.of, decides=False)] = None
     """What the answer must match as a whole: a `Constraint`, or an object such as
     ``{"regex": "[0-9]+"}``. No thought and no passage is inserted into such an answer."""
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from .. import limits
 from ..answer.selection import AnswersStanding
-from ..constraints.constraint import JSON_SCHEMA, Constraint
+from ..constraints.constraint import Constraint
 from ..errors import EntropixError, SessionError
 from ..profiles.fields import spell_infinities
 from ..profiles.profile import AUTO, Profile, differences
@@ -142,9 +142,8 @@ class RemoteSession(ChatSession):
             "logprobs": alternatives > 0,
             "top_logprobs": alternatives,
             "set": spell_infinities({name: value for name, (_, value) in changed.items()}),
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: _sent(value) for name, value in given.items() if value is not None},
             "seed": reply.seed,
-            **_guided(settings.constraint),
             **_continued(reply, forced, settings),
         }
 
@@ -183,12 +182,8 @@ def _continued(reply: Reply, forced: Sequence[int], settings: Settings) -> dict[
     return {"answers": 1, "prefix": [step.token for step in reply.steps], "forced": list(forced)}
 
 
-def _guided(constraint: Constraint | None) -> dict[str, Any]:
-    """Return a constraint as a field of a request."""
-    if constraint is None:
-        return {}
-    kind = "json" if constraint.kind == JSON_SCHEMA else constraint.kind
-    return {f"guided_{kind}": constraint.value}
+def _sent(value: Any) -> Any:
+    return value.to_dict() if isinstance(value, Constraint) else value
 
 
 @dataclass(frozen=True)

@@ -89,10 +89,9 @@ def serve(
     server_log.begin()
     sources = _sources(model, [path.expanduser() for path in models])
     engine = ServingEngine(capacity, ServerMetrics())
-    served = Models(sources, engine, settings)
     engine.start()
     try:
-        served.load_first()
+        served = Models(sources, engine, settings)
     except KeyboardInterrupt:
         output.leave(INTERRUPTED)
     access = Access(key, allow_origin, only_local=local and key is None)

@@ -22,11 +22,8 @@ from .metrics import ServerMetrics
 from .openai.errors import RequestError, internal_error
 from .protocols import messages
 
-ROUTES = (
-    *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/models"),
-    *("/health", "/metrics", "/"),
-)
-"""Routes that are counted by their name; all others are counted together."""
+OPEN, FILES = ("/", "/health"), "/web/"
+"""Where no key is asked for: the page, which asks for it, and what it loads."""
 CLIENT_GONE = 499
 """The status under which a request is counted whose client did not wait for any, as in nginx."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1")
@@ -61,12 +58,8 @@ class Access:
         keys = [sha256(self.key.encode(code, "ignore")) for code in ("utf-8", "latin-1")]
         fits = [hmac.compare_digest(sent, key.digest()) for key in keys]
         if not any(fits) or kind.lower() != "bearer":
-            raise RequestError(
-                "the API key is missing or wrong: send it as 'Authorization: Bearer KEY'",
-                status=401,
-                code="invalid_api_key",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            message = "the API key is missing or wrong: send it as 'Authorization: Bearer KEY'"
+            raise RequestError(message, status=401, code="invalid_api_key")
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
         """Refuse a page of another site, which asks on behalf of its visitor.
@@ -83,19 +76,16 @@ class Access:
 
 @dataclass(frozen=True)
 class Guard:
-    """A middleware that counts responses, refuses pages of other sites, and reports faults."""
+    """A middleware that counts responses, refuses who may not ask, and reports faults."""
 
     app: ASGIApp
     access: Access
     metrics: ServerMetrics
+    routes: frozenset[str]
+    """The paths that are counted by their names; all others are counted together."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        path = _canonical(scope["path"])
-        scope = {**scope, "path": path}
-        status = 0
+        path, headers, status = scope["path"], Headers(scope=scope), 0
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -104,7 +94,9 @@ class Guard:
             await send(message)
 
         try:
-            self.access.check_origin(Headers(scope=scope))
+            self.access.check_origin(headers)
+            if not (path in OPEN or path.startswith(FILES)):
+                self.access.check_key(headers)
             await self.app(scope, receive, noted)
         except RequestError as error:
             await error_response(error, path)(scope, receive, noted)
@@ -115,7 +107,7 @@ class Guard:
             if not status:
                 await error_response(internal_error(), path)(scope, receive, noted)
         finally:
-            route = path if path in ROUTES else "other"
+            route = path if path in self.routes else "other"
             self.metrics.requests.labels(route, status or CLIENT_GONE).inc()
 
 
@@ -123,12 +115,6 @@ def error_response(error: RequestError, path: str) -> Response:
     """Return an error in the shape of the protocol that a path belongs to."""
     body = messages.describe_error(error) if path.startswith(messages.PATH) else error.body
     return JSONResponse(body, error.status, headers=error.headers)
-
-
-def _canonical(path: str) -> str:
-    """Return the path that a client means who adds a slash, or leaves /v1 out."""
-    path = path.rstrip("/") or "/"
-    return f"/v1{path}" if f"/v1{path}" in ROUTES else path
 
 
 def is_loopback(host: str) -> bool:

@@ -36,39 +36,23 @@ WRITE_SECONDS = 60.0
 """In which a client must take something of what it is sent."""
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """Return a request's body.
+async def fields_of(request: Request, limits: Limits) -> Json:
+    """Return the fields of a request's body.
 
     Raises:
-        RequestError: the body is too long, or comes too slowly.
+        RequestError: the body is too long, comes too slowly, or is no JSON object.
         ClientDisconnect: the client has gone.
     """
-    close = {"Connection": "close"}
-    message = f"the body is longer than {limits.body_bytes:,} bytes"
-    too_long = RequestError(message, status=413, code="body_too_long", headers=close)
-    length = request.headers.get("content-length", "0")
-    if not length.isdecimal() or len(length) > 15 or int(length) > limits.body_bytes:
-        raise too_long
     content = bytearray()
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for piece in request.stream():
                 content += piece
                 if len(content) > limits.body_bytes:
-                    raise too_long
+                    message = f"the body is longer than {limits.body_bytes:,} bytes"
+                    raise RequestError(message, status=413, code="body_too_long")
     except TimeoutError:
-        message = "the body came too slowly"
-        raise RequestError(message, status=408, code="timeout", headers=close) from None
-    return bytes(content)
-
-
-async def fields_of(request: Request, limits: Limits) -> Json:
-    """Return the fields of a request's body.
-
-    Raises:
-        RequestError: the body is too long, comes too slowly, or is no JSON object.
-    """
-    content = await read_body(request, limits)
+        raise RequestError("the body came too slowly", status=408, code="timeout") from None
     if len(content) <= SMALL_BODY:
         return parse_body(content)
     return await run_in_threadpool(parse_body, content)
@@ -115,10 +99,10 @@ class Answering:
             choices = await model.prompts.choices(request)
             self.response = CompletionResponse(request, choices, model.served)
             prompts = [(choice.prompt, choice.settings) for choice in choices]
-            answers = self.engine.submit(prompts, request.forced, request.scored)
+            answers = self.engine.submit(prompts, request.stated.forced, request.scored)
             async with contextlib.aclosing(self._events(answers)) as events:
                 first = await anext(events)  # whose error is one of the whole request
-                if request.stream:
+                if request.stated.stream:
                     await self._stream(first, events, send)
                 else:
                     await (await self._whole(events))(scope, receive, send)

@@ -25,13 +25,13 @@ from ..errors import EntropixError
 from ..settings import Settings
 from ..step import Step
 from .metrics import AnswerTimes, ServerMetrics
-from .openai.errors import busy_error, internal_error, stopping_error
+from .openai.errors import RequestError, internal_error, stopping_error
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..api.runner import Runner
-    from ..engine.prompts import Likelihood
+    from ..engine.prompts import Likelihood, PromptCache
     from ..engine.sequence import Sequence as TextSequence
     from ..models.base import LanguageModel
 
@@ -146,6 +146,10 @@ class AnswerQueue:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 self._loop.call_soon_threadsafe(self._arrived.put_nowait, new)
 
+    def fail(self, error: Exception) -> None:
+        self.add(error)
+        self.flush()
+
 
 @dataclass
 class _Served:
@@ -171,8 +175,8 @@ class ServingEngine:
         self._open: list[AnswerQueue] = []
         self._draining = self._interrupted = self._stopping = False
         self._loaded: tuple[LanguageModel, TokenizerWrapper] | None = None
+        self._cache: PromptCache | None = None
         self._runner: Runner | None = None
-        self._held = contextlib.ExitStack()
         self._running: dict[TextSequence, _Served] = {}
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
@@ -209,7 +213,7 @@ class ServingEngine:
                 future.set_exception(error)
 
         with self._lock:
-            self.check_open()
+            self.check_room()
             self._jobs.put(job)
         return future
 
@@ -225,31 +229,22 @@ class ServingEngine:
             mx.clear_cache()
             self._loaded = load()
             self._open_runner()
-            self.metrics.model_loads.inc()
             return self._loaded
 
         return self.call(swap)
 
-    def check_open(self) -> None:
-        """Refuse whatever comes while the server stops.
-
-        Raises:
-            RequestError: it does.
-        """
-        if self._draining or not self.alive:
-            raise stopping_error()
-
-    def check_room(self, answers: int) -> None:
-        """Refuse answers for which there is no place.
+    def check_room(self, answers: int = 0) -> None:
+        """Refuse answers for which there is no place, and whatever comes while the server stops.
 
         Raises:
             RequestError: the queue is full, or the server stops.
         """
-        self.check_open()
+        if self._draining or not self.alive:
+            raise stopping_error()
         self._open = [other for other in self._open if other.left]
-        if self.outstanding + answers > self._capacity.batch + self._capacity.queue:
-            self.metrics.refused.inc()
-            raise busy_error("too many answers wait already")
+        if answers and self.outstanding + answers > self._capacity.batch + self._capacity.queue:
+            message = "too many answers wait already: ask again in some seconds"
+            raise RequestError(message, status=429, code="queue_full")
 
     def submit(
         self,
@@ -269,26 +264,19 @@ class ServingEngine:
             self._jobs.put(lambda: self._add(answers))
         return answers
 
-    def drain(self) -> None:
-        """Refuse new requests, end those that wait with an error, and let the others go on."""
-        self._end()
-
-    def interrupt(self) -> None:
-        """End all answers; the thread goes on until `stop`."""
-        self._end(interrupt=True)
-
-    def stop(self, seconds: float = JOIN_SECONDS) -> None:
-        """End everything and the thread. See `alive`: one that is inside MLX may take longer."""
-        self._end(interrupt=True, stop=True)
-        if self.alive:
-            self._thread.join(seconds)
-
-    def _end(self, interrupt: bool = False, stop: bool = False) -> None:
+    def drain(self, interrupt: bool = False) -> None:
+        """Refuse new requests and end those that wait; `interrupt` ends those that run, too."""
         with self._lock:  # whatever was submitted before is ahead of this job in the queue
             self._draining = True
             self._interrupted |= interrupt
-            self._stopping |= stop
             self._jobs.put(lambda: None)
+
+    def stop(self, seconds: float = JOIN_SECONDS) -> None:
+        """End everything and the thread. See `alive`: one that is inside MLX may take longer."""
+        self._stopping = True
+        self.drain(interrupt=True)
+        if self.alive:
+            self._thread.join(seconds)
 
     # ── On the model's thread ───────────────────────────────────────────────────────────────────
 
@@ -297,22 +285,21 @@ class ServingEngine:
             self._work()
             if self._running:
                 self._advance()
-            if self._runner is not None:
+            if self._runner is not None and self._cache is not None:
                 self.metrics.waiting.set(len(self._runner.batch.waiting))
                 self.metrics.running.set(len(self._runner.batch.running))
-                self.metrics.cached_texts.set(len(self._cache))
                 self.metrics.cached_bytes.set(self._cache.nbytes)
         self._fail_all(stopping_error())
 
     def _work(self) -> None:
         """Do the jobs that came; wait for one if there is nothing else to do."""
-        seconds = 0 if self._running else None
+        waits = not self._running
         while True:
             try:
-                job = self._jobs.get(timeout=seconds, block=seconds != 0)
+                job = self._jobs.get(block=waits)
             except queue.Empty:
                 return
-            seconds = 0
+            waits = False
             job()
             if self._interrupted:
                 self._fail_all(stopping_error())
@@ -328,13 +315,13 @@ class ServingEngine:
         self._cache = PromptCache(self._capacity.cache_bytes)
         kind = Runner if self._loaded[0].group is None else SharedRunner
         runner = kind(*self._loaded, size=self._capacity.batch, cache=self._cache)
-        self._runner = self._held.enter_context(runner)
+        self._runner = runner.__enter__()
 
-    def _close(self) -> None:
-        self._held.close()
-        if self._runner is not None:
-            self._runner = None
+    def _close_runner(self) -> None:
+        if self._runner is not None and self._cache is not None:
+            self._runner.__exit__()
             self._cache.clear()
+        self._runner = None
 
     def _add(self, answers: AnswerQueue) -> None:
         """Give the answers of a request to the runner; whatever is wrong with one ends them all."""
@@ -355,8 +342,7 @@ class ServingEngine:
                 times = AnswerTimes(self.metrics, answers.began)
                 self._running[sequence] = _Served(answers, index, times)
         except EntropixError as error:
-            answers.add(error)
-            answers.flush()
+            answers.fail(error)
 
     def _advance(self) -> None:
         """Run one pass and report what came of it; a failing pass ends all answers.
@@ -378,9 +364,6 @@ class ServingEngine:
             self._begin(sequence, running)
             running.times.step(step)
             running.answers.add(Stepped(running.index, step))
-        for sequence, running in self._running.items():
-            if sequence.begun:
-                running.times.open()
         for sequence in [sequence for sequence in self._running if self._runner.done(sequence)]:
             self._finish(sequence, self._running.pop(sequence))
         for answers in requests:
@@ -391,17 +374,16 @@ class ServingEngine:
             return
         running.begun = True
         self.metrics.prompt_tokens.inc(len(sequence.prompt))
-        self.metrics.cache_queries.inc(len(sequence.prompt))
-        self.metrics.cache_hits.inc(sequence.cached)
+        self.metrics.cached_tokens.inc(sequence.cached)
         running.answers.add(Begun(running.index, sequence.cached, tuple(sequence.likelihoods)))
 
     def _finish(self, sequence: TextSequence, running: _Served) -> None:
+        assert self._runner is not None
         if sequence.error is not None:
             running.answers.add(sequence.error)
         elif not sequence.cancelled:
             self._begin(sequence, running)
             running.times.end()
-        assert self._runner is not None
         several = self._runner.selection(sequence)
         running.answers.add(Ended(running.index, None if several is None else several.to_dict()))
 
@@ -409,10 +391,9 @@ class ServingEngine:
         """End everything; nothing is computed until the next model is loaded."""
         requests = self._requests()
         self._running.clear()
-        self._close()
+        self._close_runner()
         for answers in requests:
-            answers.add(error)
-            answers.flush()
+            answers.fail(error)
 
     def _fail_waiting(self, error: Exception) -> None:
         begun = {
@@ -422,8 +403,7 @@ class ServingEngine:
         }
         for answers in self._requests():
             if answers not in begun:
-                answers.add(error)
-                answers.flush()
+                answers.fail(error)
 
     def _requests(self) -> list[AnswerQueue]:
         return list(dict.fromkeys(running.answers for running in self._running.values()))

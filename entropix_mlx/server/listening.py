@@ -73,7 +73,7 @@ class Listener(uvicorn.Server):
         late = time.monotonic() + ANSWERS_SHARE * self._seconds
         while self._engine.outstanding and not self.force_exit and time.monotonic() < late:
             await asyncio.sleep(LOOK_SECONDS)
-        self._engine.interrupt()
+        self._engine.drain(interrupt=True)
         await super().shutdown(sockets)
 
 

@@ -36,33 +36,22 @@ class ServerMetrics:
             "Responses by route and status; 499: the client left before one.",
             ("route", "status"),
         )
-        self.refused = self._counter(
-            "requests_refused", "Requests that were refused because the queue was full."
-        )
         self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts.")
+        self.cached_tokens = self._counter(
+            "prefix_cache_hits", "Tokens of prompts that the prompt cache had."
+        )
         self.tokens = self._counter("generation_tokens", "Tokens of answers.")
         self.strategies = self._counter(
             "strategies", "Tokens of answers by the strategy that chose them.", ("strategy",)
         )
-        self.cache_queries = self._counter(
-            "prefix_cache_queries", "Tokens of prompts that were looked for in the prompt cache."
-        )
-        self.cache_hits = self._counter(
-            "prefix_cache_hits", "Tokens of prompts that the prompt cache had."
-        )
-        self.model_loads = self._counter("model_loads", "Models that were loaded.")
         self.running = self._gauge("num_requests_running", "Answers that are computed.")
         self.waiting = self._gauge("num_requests_waiting", "Answers that wait for a place.")
-        self.cached_texts = self._gauge("prefix_cache_texts", "Texts in the prompt cache.")
         self.cached_bytes = self._gauge("prefix_cache_bytes", "Memory of the prompt cache.")
         self.first_token = self._histogram(
             "time_to_first_token_seconds", "From a request to the first token of an answer."
         )
         self.next_token = self._histogram(
             "inter_token_latency_seconds", "Between two tokens of an answer."
-        )
-        self.queued = self._histogram(
-            "request_queue_time_seconds", "From a request to when its prompt is begun."
         )
         self.whole = self._histogram(
             "e2e_request_latency_seconds", "From a request to the end of an answer."
@@ -85,12 +74,6 @@ class ServerMetrics:
     def _histogram(self, name: str, what: str, buckets: Sequence[Any] = _SECONDS) -> Histogram:
         return Histogram(name, what, namespace=PREFIX, buckets=buckets, registry=self._registry)
 
-    def step(self, step: Step) -> None:
-        self.tokens.inc()
-        self.strategies.labels(step.strategy).inc()
-        if math.isfinite(step.entropy):
-            self.entropy.observe(step.entropy)
-
     def text(self) -> str:
         return generate_latest(self._registry).decode()
 
@@ -100,26 +83,19 @@ class AnswerTimes:
 
     def __init__(self, metrics: ServerMetrics, began: float) -> None:
         self._metrics = metrics
-        self._began = began
-        self._last: float | None = None
+        self._began = self._last = began
         self._logprobs: list[float] = []
-        self._opened = False
-
-    def open(self) -> None:
-        """Note that its prompt is begun."""
-        if not self._opened:
-            self._opened = True
-            self._metrics.queued.observe(time.perf_counter() - self._began)
 
     def step(self, step: Step) -> None:
-        now = time.perf_counter()
-        if self._last is None:
-            self._metrics.first_token.observe(now - self._began)
-        else:
-            self._metrics.next_token.observe(now - self._last)
+        metrics, now = self._metrics, time.perf_counter()
+        latency = metrics.next_token if self._logprobs else metrics.first_token
+        latency.observe(now - self._last)
         self._last = now
         self._logprobs.append(step.logprob)
-        self._metrics.step(step)
+        metrics.tokens.inc()
+        metrics.strategies.labels(step.strategy).inc()
+        if math.isfinite(step.entropy):
+            metrics.entropy.observe(step.entropy)
 
     def end(self) -> None:
         self._metrics.whole.observe(time.perf_counter() - self._began)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import asdict, dataclass, field
-from hashlib import sha256
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .._version import __version__
 from ..errors import ProfileError
 from ..models.config import ModelShape, fingerprint
 from ..profiles.fields import spell_infinities
@@ -26,8 +23,6 @@ class Limits:
     body_bytes: int = 4 * 2**20
     body_seconds: float = 30.0
     """In which a whole body must have come."""
-    constraint_characters: int = 2**17
-    """Of a schema, or of a grammar with those of all tools; some take seconds to compile."""
     shutdown_seconds: float = 8.5
     """From a signal to stop to the end of the process."""
 
@@ -40,13 +35,6 @@ class ServedModel:
     config: ModelShape
     settings: Settings
     """Where a request does not say otherwise; with a profile that was read."""
-    limits: Limits = field(default_factory=Limits)
-
-    @functools.cached_property
-    def system_fingerprint(self) -> str:
-        """Changes with the program's version, the model's name and its shape."""
-        known = f"{__version__}, {self.name}, {fingerprint(self.config)}"
-        return f"fp_{sha256(known.encode()).hexdigest()[:12]}"
 
     @property
     def profile(self) -> Profile:
@@ -59,30 +47,27 @@ class ServedModel:
             "context_length": self.config.max_position_embeddings,
             "fingerprint": fingerprint(self.config),
             "sampler": self.settings.sampler,
-            "profiles": list(profile_names()),
+            "profiles": [AUTO, *builtin_names(), *sorted(_calibrated())],
             "profile": spell_infinities(numbers),
         }
 
     def find_profile(self, name: str) -> Profile:
-        """Return a built-in or calibrated profile: never a file that a request names."""
+        """Return a built-in or calibrated profile: never a file that a request names.
+
+        Raises:
+            RequestError: there is none of that name, or it is damaged.
+        """
         if name == AUTO:
             return profile_for(self.config)
-        if name in builtin_names():
-            return Profile.load(name)
-        calibrated = _calibrated()
-        if name not in calibrated:
-            known = ", ".join(profile_names())
+        files = {**dict.fromkeys(builtin_names()), **_calibrated()}
+        if name not in files:
+            known = ", ".join((AUTO, *files))
             raise RequestError(f"no profile {name[:60]!r}: choose one of {known}", "profile")
         try:
-            return Profile.load(calibrated[name])
+            return Profile.load(files[name] or name)
         except ProfileError:  # whose message names the file
             message = f"the profile {name!r} is damaged: entropix calibrate --show says how"
             raise RequestError(message, "profile") from None
-
-
-def profile_names() -> tuple[str, ...]:
-    """Return the names of profiles that a request may use."""
-    return (AUTO, *builtin_names(), *sorted(_calibrated()))
 
 
 def _calibrated() -> dict[str, Path]:

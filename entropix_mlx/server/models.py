@@ -18,7 +18,7 @@ from ..profiles.profile import resolve
 from ..settings import Settings
 from .engine import ServingEngine
 from .model_info import Limits, ServedModel
-from .openai.errors import SERVER, RequestError
+from .openai.errors import RequestError
 from .prompts import PromptMaker
 
 if TYPE_CHECKING:
@@ -59,15 +59,16 @@ class Models:
         settings: Settings,
         limits: Limits | None = None,
     ) -> None:
-        """List the models; the first is that of requests which name none while none is loaded."""
+        """List the models and load the first; errors of loading are raised here."""
         self.limits = limits or Limits()
-        self.loaded: LoadedModel | None = None
         self._engine = engine
         self._settings = settings
         self._sources = {source.name: source for source in sources}
         self._turn = asyncio.Lock()
         self._users = 0
         self._free = asyncio.Event()
+        first = next(iter(self._sources.values()))
+        self.loaded: LoadedModel | None = self._described(first, *engine.load(first.load).result())
 
     def find(self, name: str | None) -> ModelSource:
         """Return the model of a name; without one, that in memory.
@@ -75,20 +76,15 @@ class Models:
         Raises:
             RequestError: there is none.
         """
+        names = [*self._sources]
         if name is None:
-            name = self.loaded.served.name if self.loaded else next(iter(self._sources))
-        if name not in self._sources:
-            names = [*self._sources]
+            name = self.loaded.served.name if self.loaded else names[0]
+        if name not in names:
             more = "" if len(names) <= LISTED else f" and {len(names) - LISTED} more"
             known = ", ".join(names[:LISTED]) + more
             message = f"there is no model {name[:100]!r} here: choose one of {known}"
             raise RequestError(message, "model", status=404, code="model_not_found")
         return self._sources[name]
-
-    def load_first(self) -> None:
-        """Load the first model before anything is served; errors of loading are raised here."""
-        source = self.find(None)
-        self.loaded = self._described(source, *self._engine.load(source.load).result())
 
     @contextlib.asynccontextmanager
     async def use(self, name: str | None) -> AsyncIterator[LoadedModel]:
@@ -122,25 +118,23 @@ class Models:
         except asyncio.CancelledError:
             await asyncio.wait([loading])  # whoever is next must not load beside it
             raise
+        except RequestError:
+            raise
         except (EntropixError, MemoryError, OSError) as error:  # whose message may name a path
-            if isinstance(error, RequestError):
-                raise
             _log.warning("%s cannot be loaded: %s", source.name, error)
             message = f"{source.name} cannot be loaded: the server's log says why"
-            raise RequestError(
-                message, "model", status=500, kind=SERVER, code="model_not_loaded"
-            ) from None
+            raise RequestError(message, "model", status=500, code="model_not_loaded") from None
 
     def _described(
         self, source: ModelSource, model: LanguageModel, tokenizer: TokenizerWrapper
     ) -> LoadedModel:
         profile = resolve(self._settings.profile, model.config)
         settings = replace(self._settings, profile=profile)
-        served = ServedModel(source.name, model.config, settings, self.limits)
+        served = ServedModel(source.name, model.config, settings)
         return LoadedModel(served, PromptMaker(served, tokenizer), tokenizer)
 
-    def describe(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Return what the list of models says, about all of them or about one.
+    def cards(self, name: str | None = None) -> list[dict[str, Any]]:
+        """Return OpenAI's descriptions of all models, or of that of a name.
 
         Raises:
             RequestError: there is none of that name.
@@ -149,9 +143,7 @@ class Models:
         return [self._card(source.name) for source in sources]
 
     def _card(self, name: str) -> dict[str, Any]:
-        card: dict[str, Any] = {"id": name, "object": "model", "owned_by": "entropix_mlx"}
+        card = {"id": name, "object": "model", "created": 0, "owned_by": "entropix_mlx"}
         if self.loaded is None or self.loaded.served.name != name:
             return card | {"entropix": {"loaded": False}}
-        served = self.loaded.served
-        card["max_model_len"] = served.config.max_position_embeddings
-        return card | {"entropix": {"loaded": True} | served.description()}
+        return card | {"entropix": {"loaded": True} | self.loaded.served.description()}

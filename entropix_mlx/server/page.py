@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from ..profiles.profile import Profile
@@ -23,16 +24,17 @@ HEADERS = {
 KINDS = {"js": "text/javascript", "css": "text/css"}
 
 
-def index() -> Response:
+async def index(request: Request) -> Response:
     return Response(page.index(), media_type="text/html", headers=HEADERS)
 
 
-def asset(name: str) -> Response:
+async def asset(request: Request) -> Response:
     """Return a file of the page, or the style sheet of the strategies' colours.
 
     Raises:
         RequestError: there is none of that name.
     """
+    name = request.path_params["name"]
     if name == "colours.css":
         return Response(page.colours(), media_type="text/css", headers=HEADERS)
     if name not in {file.name for file in page.WEB.iterdir()}:

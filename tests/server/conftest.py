@@ -110,7 +110,6 @@ def make_server(capacity=None, limits=None, settings=None, **more) -> Server:
     given = settings or Settings(max_tokens=16, profile=Profile.load())
     sources = more.get("sources") or [ModelSource("tiny", more.get("load", load))]
     models = Models(sources, engine, given, limits)
-    models.load_first()
     return Server(models, engine, more.get("access", Access()))
 
 

@@ -92,9 +92,6 @@ def test_a_profile_is_never_a_path(client, tmp_path, monkeypatch):
         assert reply.status == 400
         assert reply.error["param"] == "profile"
         assert str(tmp_path) not in reply.error["message"].replace(name, "")
-    extending = client.complete(profile={"extends": "mine", "branch": {"max_branches": 0}})
-    assert extending.choice["entropix"]["strategies"] == {"argmax": 8}
-    assert client.complete(profile={"extends": str(folder / "mine.toml")}).status == 400
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_large_field_of_any_kind_is_answered_or_refused(client, shape):
     fields = [(CHAT, name) for name in (*GOODS[CHAT], "unknown")]
-    fields += [(TEXT, name) for name in ("prompt", "best_of")]
+    fields += [(TEXT, name) for name in ("prompt", "echo")]
     for path, name in fields:
         body = GOODS[path] | {"max_tokens": 1, name: SHAPES[shape](64000)}
         reply = client.post(path, json=body)

@@ -24,24 +24,23 @@ CHAT_MISTAKES = {
     "temperature": ["hot", -1],
     "top_p": [-1, 2, False],
     "loops": ["x"],
-    "prompt_logprobs": [-1, 21, True],
     "reasoning_effort": ["high", 3],
     "thinking_budget": [-1],
     "chat_template_kwargs": [[], {"messages": []}, {"chat_template": "x"}, {"a": "x" * 70000}],
     "sampler": ["best"],
-    "presence_penalty": [3],
-    "logit_bias": [{"65": 101}, {"258": 1}],
+    "logit_bias": [{"258": 1}, {"a": 1}, [1]],
     "n": [0, True],
     "seed": [2**65],
     "max_tokens": [0],
     "stop": [[""], ["x"] * 99],
     "top_logprobs": [2],
     "response_format": [{"type": "xml"}, {"type": "json_schema"}, {"type": "text", "schema": {}}],
-    "guided_json": ["{", {"type": "objct"}, {"type": "object", "propertyNames": {"not": {}}}],
-    "guided_regex": ["(", "", "a(?=b)", 7],
-    "guided_choice": [[], ["a", 1]],
-    "guided_grammar": ["start: other"],
-    "structured_outputs": [{}, {"regex": "a", "choice": ["b"]}, {"json_object": False}],
+    "constraint": [
+        *({"json_schema": {"type": "objct"}}, {"json_schema": "{"}, {}, {"colour": "red"}),
+        *({"regex": "("}, {"regex": ""}, {"regex": "a(?=b)"}, {"regex": 7}, "[0-9]+"),
+        *({"choice": []}, {"choice": ["a", 1]}, {"grammar": "start: other"}),
+        {"regex": "a", "choice": ["b"]},
+    ],
     "tools": [
         *([{}], {}, [TOOL] * 2, [TOOL] * 129, [TOOL]),  # this model's template shows no tools
         *([TOOL | {"type": "custom"}], [{"type": "function", "function": {"name": "a b"}}]),
@@ -57,7 +56,8 @@ CHAT_MISTAKES = {
         *([{"role": "assistant", "tool_calls": calls}] for calls in WRONG_CALLS),
         [{"role": "user", "content": [{"type": "image_url"}]}],
     ],
-    "profile": [{"thresholds": {"low": 1}}],
+    "profile": [{"thresholds": {"low": 1}}, "x"],
+    "branch": [{"width": 2}, "x"],
     "set": [{"thresholds.low_entropy": "x"}, {"think.text": "x" * 70000}],
     "think": ["no"],
     "prefix": [[-1], 7],
@@ -67,9 +67,9 @@ TEXT_MISTAKES = {
     "prompt": ["", [258], "a" * 300, ["a", 1], ["a"] * 999],
     "max_tokens": [0],
     "logprobs": [True],
-    "best_of": [0, "x"],
     "answers": [65, "many"],
     "suffix": ["b"],
+    "best_of": [2],
 }
 
 
@@ -78,14 +78,16 @@ TEXT_MISTAKES = {
     [
         *((CHAT, {name: bad}, name) for name, given in CHAT_MISTAKES.items() for bad in given),
         (CHAT, {"sampler": "greedy", "top_k": 4}, "top_k"),
-        (CHAT, {"guided_regex": "a", "guided_choice": ["b"]}, "guided_choice"),
+        (
+            CHAT,
+            {"constraint": {"regex": "a"}, "response_format": {"type": "json_object"}},
+            "constraint",
+        ),
         (CHAT, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
-        (CHAT, {"set": {"branch.width": 64}}, "branch"),
-        (CHAT, {"branch": {"width": "x"}}, "branch"),
+        (CHAT, {"set": {"branch.width": 64}}, "set"),
         *((TEXT, {name: bad}, name) for name, given in TEXT_MISTAKES.items() for bad in given),
         (TEXT, {"prompt": ["a"] * 100, "n": 2}, "n"),
         (TEXT, {"echo": True, "prefix": "b"}, "prefix"),
-        (TEXT, {"best_of": 3, "n": 2}, "best_of"),
         (TEXT, {"answers": 64, "n": 3}, "n"),
         (TEXT, {"answers": 2, "echo": True, "logprobs": 1}, "answers"),
     ],
@@ -110,7 +112,7 @@ def test_an_error_before_the_first_token_is_no_stream(client):
     [
         *[("GET", "/v1/nothing", 404), ("GET", "/v1/completions", 405), ("DELETE", "/", 405)],
         *[("POST", "/v1/models", 405), ("GET", "/v1/model", 404), ("GET", "/%2e%2e/", 404)],
-        *[("GET", "/v1/chat/completions/", 405), ("OPTIONS", "/v1/completions", 405)],
+        *[("GET", "/v1/chat/completions/", 404), ("OPTIONS", "/v1/completions", 405)],
         *[("POST", "/v1/embeddings", 404), ("GET", "/v1/responses/resp_1", 404)],
     ],
 )
@@ -148,14 +150,14 @@ GOOD = {
     **{"temperature": 1.0, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1},
     **{"presence_penalty": 1, "frequency_penalty": 1, "logit_bias": {"65": 1}},
     **{"prefix": [65], "forced": [66], "think": False},
-    **{"profile": {"extends": "reference", "think": {"max_insertions": 1}}, "branch": {"width": 2}},
+    **{"profile": "reference", "branch": True},
     **{"set": {"thresholds.low_entropy": 1.0}, "model": "tiny", "user": "x"},
 }
-FREE = {"response_format": {"type": "text"}, "tools": [], "guided_regex": r"(.|\n)*"}
+FREE = {"response_format": {"type": "text"}, "tools": [], "constraint": {"regex": r"(.|\n)*"}}
 BLOCKS = [*HI, {"role": "assistant", "content": [{"type": "text", "text": "So"}]}]
 GOODS = {
     CHAT: GOOD | {"messages": HI, "logprobs": True, "top_logprobs": 2, **FREE},
-    TEXT: GOOD | {"prompt": ["Hi", [65]], "logprobs": 2, "best_of": 2},
+    TEXT: GOOD | {"prompt": ["Hi", [65]], "logprobs": 2},
     "/v1/responses": {
         **{"input": [{"type": "message", **HI[0]}], "instructions": "a", "max_output_tokens": 2},
         **{"text": {"format": {"type": "text"}}, "tools": [], "tool_choice": "auto", "seed": 1},

@@ -211,12 +211,3 @@ def test_keys_come_as_either_protocol_sends_them(own_client):
         body = {"messages": HI, "max_tokens": 1}
         reply = keyed.post(MESSAGES, json=body, headers=headers)
         assert reply.status == status
-
-
-def test_paths_may_lack_v1_or_end_with_a_slash(caller):
-    for path in ("/chat/completions", "/v1/chat/completions/", "/messages", "/v1/messages/"):
-        assert caller.post(path, json={"messages": HI, "max_tokens": 1}).status == 200
-    [model] = caller.get("/models/").json["data"]
-    assert model["max_model_len"] == 1024
-    prints = {caller.chat(max_tokens=1).json["system_fingerprint"] for _ in range(2)}
-    assert len(prints) == 1

@@ -82,7 +82,6 @@ def test_what_was_computed_is_not_computed_again(own_client):
     assert cached(client.complete("nothing of the kind")) == 0
     tail = client.complete(LONG, prefix=first.choice["text"], n=2)
     assert cached(tail) >= len(LONG)
-    assert client.metric("prefix_cache_texts") > 1
 
 
 def test_the_cache_is_bounded_and_can_be_off(own_client):
@@ -186,7 +185,7 @@ def test_an_interrupted_stream_says_so(own_client):
         task = asyncio.create_task(client.ask("POST", "/v1/completions", json=body))
         while not client.metric("num_requests_running"):
             await asyncio.sleep(0)
-        engine.interrupt()
+        engine.drain(interrupt=True)
         return await task
 
     reply = asyncio.run(interrupted())

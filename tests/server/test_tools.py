@@ -8,7 +8,6 @@ import pytest
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 from tokenizers import AddedToken
 
-from entropix_mlx.server.model_info import Limits
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tests.server.conftest import Client, make_server
 
@@ -59,8 +58,7 @@ def checked(call):
     [
         {"response_format": FORMAT},
         {"response_format": {"type": "json_object", "schema": SCHEMA}},
-        {"guided_json": json.dumps(SCHEMA)},
-        {"structured_outputs": {"json": SCHEMA}},
+        {"constraint": {"json_schema": SCHEMA}},
     ],
     ids=", ".join,
 )
@@ -81,21 +79,20 @@ def test_an_answer_fits_its_schema_and_says_how_sure_each_field_is(caller, state
 @pytest.mark.parametrize(
     ("stated", "allowed"),
     [
-        ({"guided_regex": "[ab]{3}"}, "[ab]{3}"),
-        ({"guided_choice": ["yes", "no"]}, "yes|no"),
-        ({"guided_grammar": 'start: "a" | "b"'}, "a|b"),
-        ({"structured_outputs": {"choice": ["x", "y"]}}, "x|y"),
+        ({"regex": "[ab]{3}"}, "[ab]{3}"),
+        ({"choice": ["yes", "no"]}, "yes|no"),
+        ({"grammar": 'start: "a" | "b"'}, "a|b"),
     ],
     ids=", ".join,
 )
 def test_other_constraints_hold_in_chats_and_completions(caller, stated, allowed):
-    answer = caller.chat(**stated, max_tokens=20).choice["message"]["content"]
+    answer = caller.chat(constraint=stated, max_tokens=20).choice["message"]["content"]
     assert re.fullmatch(allowed, answer)
-    assert re.fullmatch(allowed, caller.complete(**stated, max_tokens=20).choice["text"])
+    assert re.fullmatch(allowed, caller.complete(constraint=stated, max_tokens=20).choice["text"])
 
 
 def test_answers_in_one_batch_have_constraints_of_their_own(caller):
-    found = caller.chat(guided_regex="[0-9]{4}", n=3, max_tokens=20).json["choices"]
+    found = caller.chat(constraint={"regex": "[0-9]{4}"}, n=3, max_tokens=20).json["choices"]
     assert all(choice["message"]["content"].isdecimal() for choice in found)
 
 
@@ -184,20 +181,6 @@ def test_a_schema_that_cannot_be_followed_is_named(caller):
         assert "bad_one" in reply.error["message"]
 
 
-def test_a_constraint_has_a_limit(own_client):
-    small = own_client(load=load, limits=Limits(constraint_characters=300))
-    assert small.chat(guided_json=SCHEMA).status == 200
-    long = {"type": "string", "enum": ["a" * 300]}
-    function = {"name": "f", "parameters": {"type": "object", "properties": {"a": long}}}
-    for field, value in {
-        "guided_json": long,
-        "guided_regex": "a" * 301,
-        "tools": [{"type": "function", "function": function}],
-    }.items():
-        reply = small.chat(**{field: value})
-        assert (reply.status, reply.error["param"]) == (400, field)
-
-
 def test_arguments_that_are_not_written_as_json_have_no_fields(own_client):
     marks = ["<|tool_call>", "<tool_call|>", '<|"|>']
 
@@ -219,8 +202,8 @@ def test_arguments_that_are_not_written_as_json_have_no_fields(own_client):
 
 
 def test_other_constraints_and_tools_exclude_one_another(caller):
-    reply = caller.chat(tools=TOOLS, guided_regex="a")
-    assert (reply.status, reply.error["param"]) == (400, "guided_regex")
+    reply = caller.chat(tools=TOOLS, constraint={"regex": "a"})
+    assert (reply.status, reply.error["param"]) == (400, "constraint")
 
 
 def load_thinking():

@@ -13,9 +13,6 @@ from ...errors import (
     SamplerError,
 )
 
-INVALID = "invalid_request_error"
-SERVER = "server_error"
-
 RETRY_SECONDS = 5
 """The `Retry-After` of clients for whom there is no place."""
 
@@ -31,27 +28,29 @@ class RequestError(EntropixError):
     """A request that gets an error in place of an answer."""
 
     def __init__(
-        self,
-        message: str,
-        param: str | None = None,
-        *,
-        status: int = 400,
-        code: str | None = None,
-        kind: str = INVALID,
-        headers: dict[str, str] | None = None,
+        self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None
     ) -> None:
         """Make an error about a field, `param`; `code` is a word for programs."""
         super().__init__(message)
         self.param = param
         self.status = status
         self.code = code
-        self.kind = kind
-        self.headers = headers or {}
 
     @property
     def body(self) -> dict[str, Any]:
-        details = {"type": self.kind, "param": self.param, "code": self.code}
-        return {"error": {"message": str(self), **details}}
+        kind = "invalid_request_error" if self.status < 429 else "server_error"
+        return {
+            "error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        }
+
+    @property
+    def headers(self) -> dict[str, str]:
+        found = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        if self.status in (429, 503):
+            found["Retry-After"] = str(RETRY_SECONDS)
+        if self.status in (408, 413, 503):  # what is left of the body is not read
+            found["Connection"] = "close"
+        return found
 
 
 def as_request_error(error: Exception) -> RequestError:
@@ -59,7 +58,7 @@ def as_request_error(error: Exception) -> RequestError:
     if isinstance(error, RequestError):
         return error
     if isinstance(error, NonFiniteLogitsError):
-        return RequestError(str(error), status=500, kind=SERVER, code="non_finite_logits")
+        return RequestError(str(error), status=500, code="non_finite_logits")
     if not isinstance(error, EntropixError):
         return internal_error()
     code = "context_length_exceeded" if isinstance(error, ContextLengthError) else None
@@ -70,22 +69,10 @@ def as_request_error(error: Exception) -> RequestError:
 def internal_error() -> RequestError:
     """Return the response to a bug, which says nothing that a client could not know."""
     message = "the server made a mistake, which its log describes"
-    return RequestError(message, status=500, kind=SERVER, code="internal_error")
-
-
-def busy_error(why: str, headers: dict[str, str] | None = None) -> RequestError:
-    """Return the response while there is no place for more."""
-    return RequestError(
-        f"{why}: ask again in some seconds",
-        status=429,
-        code="queue_full",
-        kind=SERVER,
-        headers={"Retry-After": str(RETRY_SECONDS), **(headers or {})},
-    )
+    return RequestError(message, status=500, code="internal_error")
 
 
 def stopping_error() -> RequestError:
     """Return the response while the server shuts down."""
     message = "the server is shutting down: ask again later"
-    headers = {"Connection": "close", "Retry-After": str(RETRY_SECONDS)}
-    return RequestError(message, status=503, kind=SERVER, code="shutting_down", headers=headers)
+    return RequestError(message, status=503, code="shutting_down")

@@ -1,4 +1,4 @@
-"""What the models of requests have in common: bodies, types of fields, and errors by their place.
+"""What the models of requests have in common: types of fields, and errors by their place.
 
 A field's type is a rule of `profiles.fields`, which returns the value as it is kept or says what it
 must be. Pydantic names the place of what is wrong, and `refusal` makes that OpenAI's ``param``.
@@ -6,20 +6,32 @@ must be. Pydantic names the place of what is wrong, and `refusal` makes that Ope
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError, from_json
 
-from ...constraints.constraint import Constraint
+from ...constraints.constraint import JSON_SCHEMA, Constraint
 from ...errors import ConstraintError, first_line
-from ...profiles.fields import LARGEST_WHOLE, Number, Rule, check_flag, check_text, hint, shown
+from ...profiles.fields import (
+    LARGEST_WHOLE,
+    Number,
+    Rule,
+    check_flag,
+    check_text,
+    hint,
+    nearest,
+    shown,
+)
 from .errors import RequestError
 
 Json = dict[str, Any]
 UNSUPPORTED, BAD_CONSTRAINT = "unsupported", "bad_constraint"
 LONGEST_NAME = 100
+MOST_FIELDS, LONGEST_OBJECT = 512, 2**16
+"""Of an object whose fields have no names of ours, the latter as JSON."""
 
 
 class Fields(BaseModel):
@@ -30,9 +42,10 @@ class Fields(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            raise ValueError(f"must be an object, not {shown(value)}")
-        return {name: item for name, item in value.items() if item is not None}
+        return {name: item for name, item in check_object(value).items() if item is not None}
+
+
+Model = TypeVar("Model", bound=Fields)
 
 
 def ruled(rule: Rule) -> BeforeValidator:
@@ -41,7 +54,10 @@ def ruled(rule: Rule) -> BeforeValidator:
     def check(value: Any) -> Any:
         if type(value) is float and value.is_integer() and abs(value) <= LARGEST_WHOLE:
             value = int(value)
-        return rule(value)
+        try:
+            return rule(value)
+        except ConstraintError as error:
+            raise PydanticCustomError(BAD_CONSTRAINT, "{why}", {"why": f": {error}"}) from None
 
     return BeforeValidator(check)
 
@@ -56,7 +72,14 @@ def check_object(value: Any) -> Json:
     return value
 
 
-def listed(most: int) -> BeforeValidator:
+def check_small_object(value: Any) -> Json:
+    """Return an object; refuse what is larger than any profile before it is used."""
+    if len(check_object(value)) > MOST_FIELDS or len(json.dumps(value)) > LONGEST_OBJECT:
+        raise ValueError(f"may have {MOST_FIELDS} fields and {LONGEST_OBJECT:,} bytes at most")
+    return check_object(value)
+
+
+def check_list(most: int) -> BeforeValidator:
     """Return what checks the length of a list."""
 
     def check(value: Any) -> list[Any]:
@@ -69,42 +92,26 @@ def listed(most: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def check_names(value: Json, *known: str) -> None:
+    for name in value:
+        if name not in known:
+            raise ValueError(f"has an unknown field {shown(name)}; {hint(name, known)}")
+
+
+def schema(value: Any) -> Constraint:
+    return Constraint(JSON_SCHEMA, check_object(value))
+
+
 Flag = Annotated[bool, ruled(check_flag)]
 Text = Annotated[str, ruled(check_text)]
 Object = Annotated[Json, ruled(check_object)]
-
-
-def absent(*empty: Any) -> BeforeValidator:
-    """Return what refuses a field that is not supported, unless its value asks for nothing."""
-
-    def check(value: Any) -> Any:
-        if value not in empty:
-            raise unsupported("is not supported: leave it out")
-        return value
-
-    return BeforeValidator(check)
 
 
 def unsupported(why: str) -> PydanticCustomError:
     return PydanticCustomError(UNSUPPORTED, "{why}", {"why": why})
 
 
-def constraint(kind: str, value: Any) -> Constraint:
-    """Return a constraint, as a validator does."""
-    try:
-        return Constraint(kind, value)
-    except ConstraintError as error:
-        raise PydanticCustomError(BAD_CONSTRAINT, "{why}", {"why": f": {error}"}) from None
-
-
-def check_names(value: Json, known: Iterable[str]) -> None:
-    names = list(known)
-    for name in value:
-        if name not in names:
-            raise ValueError(f"has an unknown field {shown(name)}; {hint(name, names)}")
-
-
-def parse_body(content: bytes) -> Json:
+def parse_body(content: bytes | bytearray) -> Json:
     """Return the fields of a body.
 
     Raises:
@@ -119,7 +126,19 @@ def parse_body(content: bytes) -> Json:
     return value
 
 
-def refusal(error: ValidationError, known: Iterable[str]) -> RequestError:
+def read_fields(kind: type[Model], body: Json) -> Model:
+    """Return a body as the fields of a kind of request.
+
+    Raises:
+        RequestError: one is unknown or wrong, and which.
+    """
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        raise _refusal(error, kind.model_fields) from None
+
+
+def _refusal(error: ValidationError, known: Iterable[str]) -> RequestError:
     """Return the response to what a model of requests refuses, given its fields."""
     fault = error.errors(include_url=False, include_input=False)[0]
     place, kind = fault["loc"], fault["type"]
@@ -127,11 +146,18 @@ def refusal(error: ValidationError, known: Iterable[str]) -> RequestError:
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)[1:]
     where = where[:LONGEST_NAME] or "the body"
     if kind == "extra_forbidden":
-        message = f"unknown field {where!r}; {hint(str(place[-1]), known)}"
-        return RequestError(message, param, code="unknown_field")
+        return unknown_field(where, str(place[-1]), known)
     if kind == "missing":
         return RequestError(f"{where} must be there", param)
     reason = fault["ctx"].get("error") or fault["ctx"].get("why") if "ctx" in fault else None
     said = f"{where}: {fault['msg']}" if reason is None else f"{where} {reason}"
     code = kind if kind in (UNSUPPORTED, BAD_CONSTRAINT) else None
     return RequestError(said.replace(" : ", ": "), param, code=code)
+
+
+def unknown_field(where: str, name: str, known: Iterable[str]) -> RequestError:
+    near = nearest(name, known)
+    advice = f"did you mean {near}?" if near else "leave it out"
+    param = where.partition(".")[0].partition("[")[0][:LONGEST_NAME]
+    message = f"unknown field {where[:LONGEST_NAME]!r}; {advice}"
+    return RequestError(message, param, code="unknown_field")

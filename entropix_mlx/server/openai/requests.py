@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 
-from ...constraints.constraint import ANY_OBJECT, CHOICE, GRAMMAR, JSON_SCHEMA, REGEX, Constraint
-from ...profiles.fields import Rule, check_flag, one_of, shown
+from ...constraints.constraint import ANY_OBJECT, Constraint
+from ...errors import ProfileError, SamplerError
+from ...profiles.fields import check_flag, one_of, overlaid, shown
 from ...profiles.profile import Profile
-from ...settings import ANSWERS, Settings
+from ...profiles.sampler_specs import parameters
+from ...profiles.sections import MOST_FORKS
+from ...samplers.registry import find_sampler
+from ...settings import NO_LIMIT, Settings, described
+from ...tools.formats import NO_PARAMETERS, Function
+from ...tools.reader import ID_LENGTH
 from ..model_info import ServedModel
 from .errors import RequestError
 from .fields import (
     Fields,
     Flag,
     Json,
-    absent,
+    Object,
+    Text,
+    check_list,
     check_names,
     check_object,
-    constraint,
-    listed,
-    refusal,
+    check_small_object,
+    read_fields,
     ruled,
+    schema,
     unsupported,
     whole,
 )
-from .settings import SampledFields, settings_of
-from .tools import MOST_TOOLS, CallId, StatedCall, Tool, Tools, offered_tools
 
 if TYPE_CHECKING:
     from ..protocols.translator import Translator
@@ -39,76 +46,49 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 Prompt = tuple[Message, ...] | str | tuple[int, ...]
 """Messages of a conversation, a text to continue, or token ids."""
-Model = TypeVar("Model", bound=Fields)
 
 COMPLETION_TOKENS = 16
 """The `max_tokens` of /v1/completions where a request names none, as OpenAI has it."""
 MOST_ANSWERS = 128
-"""Prompts times `n`."""
+"""Prompts times answers to each."""
 MOST_PROMPTS = 128
 MOST_MESSAGES = 4096
+MOST_TOOLS = 128
+MOST_STOPS, LONGEST_STOP = 16, 512
 MOST_LISTED = 20
 """Tokens that are listed beside one."""
-LONGEST_VARIABLES = 2**16
+SMALLEST_TOP_P = 1e-9
+"""What a `top_p` of 0 means, which OpenAI takes: the most probable token."""
+WIDEST_FORK, DEEPEST_FORK = 16, 256
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
-_OWN_VARIABLES = (
-    *("messages", "conversation", "tools", "xml_tools", "documents", "add_generation_prompt"),
-    *("chat_template", "tokenize", "tokenizer_kwargs", "continue_final_message", "return_dict"),
-    *("return_tensors", "return_assistant_tokens_mask", "padding", "truncation", "max_length"),
-)
-"""What other fields of a request state, or the code of a tokenizer takes beside variables."""
+WITHOUT_EFFECT = {
+    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
+    *("verbosity", "prediction"),
+}
+"""Fields of OpenAI's that would change nothing in an answer."""
 
 
 # ── Types of fields ─────────────────────────────────────────────────────────────────────────────
-
-
-def _schema(value: Any) -> Constraint:
-    if isinstance(value, str):  # as vLLM takes it, too
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise ValueError("must be a JSON schema, and is not JSON") from None
-    return constraint(JSON_SCHEMA, value)
 
 
 def _response_format(value: Any) -> Constraint | None:
     stated = check_object(value)
     kind = stated.get("type")
     if kind == "text":
-        check_names(stated, ("type",))
+        check_names(stated, "type")
         return None
     if kind == "json_object":
-        check_names(stated, ("type", "schema"))
-        return _schema(stated["schema"]) if stated.get("schema") is not None else ANY_OBJECT
+        check_names(stated, "type", "schema")
+        return schema(stated["schema"]) if stated.get("schema") is not None else ANY_OBJECT
     if kind == "json_schema":
-        check_names(stated, ("type", "json_schema"))
+        check_names(stated, "type", "json_schema")
         named = check_object(stated.get("json_schema"))
-        check_names(named, ("name", "description", "schema", "strict"))
-        if named.get("strict") is not None:
-            check_flag(named["strict"])
-        return _schema(check_object(named.get("schema")))
+        check_names(named, "name", "description", "schema", "strict")
+        check_flag(named.get("strict") or False)
+        return schema(named.get("schema"))
     raise unsupported(
         f"type {shown(kind)} is not supported, only text, json_object and json_schema"
     )
-
-
-_KINDS: dict[str, Rule] = {
-    "json": _schema,
-    "regex": partial(constraint, REGEX),
-    "choice": partial(constraint, CHOICE),
-    "grammar": partial(constraint, GRAMMAR),
-}
-"""vLLM's names."""
-
-
-def _structured_outputs(value: Any) -> Constraint:
-    stated = check_object(value)
-    check_names(stated, (*_KINDS, "json_object"))
-    names = [name for name, item in stated.items() if item not in (None, False)]
-    if len(names) != 1:
-        raise ValueError(f"must have one of {', '.join(_KINDS)}, json_object")
-    [name] = names
-    return ANY_OBJECT if name == "json_object" else _KINDS[name](stated[name])
 
 
 def _text_of(content: Any) -> str:
@@ -144,16 +124,70 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
 
 
 def _variables(value: Any) -> Json:
-    stated = check_object(value)
-    if len(json.dumps(stated)) > LONGEST_VARIABLES:
-        raise ValueError(f"may have {LONGEST_VARIABLES:,} bytes at most")
-    for own in _OWN_VARIABLES:
-        if own in stated:
-            raise ValueError(f"may not replace {own}: leave it out")
-    return stated
+    """Return variables of a chat template: none that another field states, or that is code."""
+    from transformers import PreTrainedTokenizerBase
+
+    taken = inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters
+    for name in check_small_object(value):
+        if name in taken or name in ("messages", "xml_tools"):
+            raise ValueError(f"may not replace {name}: leave it out")
+    return check_object(value)
+
+
+def _stops(value: Any) -> tuple[str, ...]:
+    stops: tuple[str, ...] = described()["stop"].rule(value)
+    if len(stops) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in stops):
+        raise ValueError(f"may hold {MOST_STOPS} texts of {LONGEST_STOP} characters at most")
+    return stops
+
+
+def _top_p(value: Any) -> float:
+    is_zero = isinstance(value, int | float) and not isinstance(value, bool) and not value
+    return float(described()["top_p"].rule(SMALLEST_TOP_P if is_zero else value))
+
+
+def _of_object(value: Json) -> Json:
+    if value.get("type", "object") != "object":
+        raise ValueError("must be the JSON schema of an object")
+    return value
+
+
+def _short_id(stated: str) -> str:
+    """Return the id of a call in nine letters or digits: Mistral's templates take no other."""
+    fits = len(stated) == ID_LENGTH and stated.isalnum()
+    return stated if fits else hashlib.sha256(stated.encode()).hexdigest()[:ID_LENGTH]
+
+
+def _arguments(stated: Any) -> Json:
+    try:
+        read = json.loads(stated or "{}") if isinstance(stated, str) else stated
+    except (ValueError, RecursionError):
+        read = None
+    if not isinstance(read, dict):
+        raise ValueError(f"must be a JSON object, not {shown(stated)}")
+    return read
 
 
 ListedTokens = Annotated[int, whole(0, MOST_LISTED)]
+CallId = Annotated[Text, AfterValidator(_short_id)]
+
+
+# ── Messages and tools ──────────────────────────────────────────────────────────────────────────
+
+
+class CalledFunction(BaseModel):
+    """A function with the arguments that it was called with."""
+
+    name: Text
+    arguments: Annotated[Json, BeforeValidator(_arguments)] = {}
+
+
+class StatedCall(BaseModel):
+    """A call in a message of the assistant."""
+
+    id: CallId
+    type: Literal["function"] = "function"
+    function: CalledFunction
 
 
 class StatedMessage(BaseModel):
@@ -173,17 +207,14 @@ class StatedMessage(BaseModel):
         """
         if self.role == "assistant":
             # What is null is rendered as nothing: some templates take no other content.
-            message = {"role": self.role, "content": _text_of(self.content or "")}
+            message: Message = {"role": self.role, "content": _text_of(self.content or "")}
             if self.reasoning_content:
                 message["reasoning_content"] = self.reasoning_content
             if self.tool_calls:
-                calls = [call.model_dump() for call in self.tool_calls]
-                return {**message, "tool_calls": calls}
+                message["tool_calls"] = [call.model_dump() for call in self.tool_calls]
             return message
-        message = {
-            "role": self.role.replace("developer", "system"),
-            "content": _text_of(self.content),
-        }
+        role = self.role.replace("developer", "system")
+        message = {"role": role, "content": _text_of(self.content)}
         if self.role == "tool":
             if self.tool_call_id is None:
                 raise ValueError("must have a tool_call_id")
@@ -194,7 +225,123 @@ class StatedMessage(BaseModel):
 ReadMessage = Annotated[StatedMessage, AfterValidator(StatedMessage.read)]
 
 
+class StatedFunction(Fields):
+    """A function as a request states it."""
+
+    name: Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    description: Text = ""
+    parameters: Annotated[Object, AfterValidator(_of_object)] = NO_PARAMETERS
+    strict: Any = None
+
+
+class Tool(Fields):
+    """An element of ``tools``."""
+
+    type: Literal["function"]
+    function: StatedFunction
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The functions of a request."""
+
+    listed: tuple[Json, ...]
+    """As the chat template shows them: each with a name, a description and parameters."""
+    functions: tuple[Function, ...]
+    """Those that may be called."""
+    required: bool
+    """Whether one must be called."""
+    several: bool
+    """Whether there may be more than one call."""
+
+
+def _offered(stated: Sequence[Tool], choice: Any, several: bool) -> Tools | None:
+    """Return the tools of a request; None if the model shall not know any.
+
+    Raises:
+        RequestError: two have one name, or the choice is none of them.
+    """
+    functions = [
+        Function(tool.function.name, {"type": "object", **tool.function.parameters})
+        for tool in stated
+    ]
+    names = [function.name for function in functions]
+    if len(set(names)) < len(names):
+        raise RequestError("tools has two functions of one name: rename one of them", "tools")
+    if choice not in ("none", "auto", "required"):
+        name, several = _chosen(choice), False
+        functions = [function for function in functions if function.name == name]
+    if not functions and choice not in ("none", "auto"):
+        known = ", ".join(names[:20]) or "none"
+        raise RequestError(
+            f"tool_choice asks for {shown(choice)}, and tools has {known}", "tool_choice"
+        )
+    if not functions or choice == "none":
+        return None
+    listed = tuple(
+        {"type": "function", "function": tool.function.model_dump(exclude={"strict"})}
+        for tool in stated
+    )
+    return Tools(listed, tuple(functions), choice != "auto", several)
+
+
+def _chosen(choice: Any) -> Any:
+    function = choice.get("function") if isinstance(choice, dict) else None
+    if not isinstance(function, dict) or choice.get("type") != "function":
+        form = '{"type": "function", "function": {"name": …}}'
+        message = f"tool_choice must be none, auto, required or {form}, not {shown(choice)}"
+        raise RequestError(message, "tool_choice")
+    return function.get("name")
+
+
 # ── Requests ────────────────────────────────────────────────────────────────────────────────────
+
+
+class ThresholdFields(Fields):
+    """The fields that thresholds depend on."""
+
+    model: Text | None = None
+    sampler: Text | None = None
+    profile: Text | None = None
+    set: Annotated[Json, ruled(check_small_object)] = Field(default_factory=dict)
+    think: Flag = True
+    branch: Annotated[bool | None, ruled(check_flag)] = None
+
+    def profile_of(self, served: ServedModel) -> Profile:
+        """Return the profile that a request means.
+
+        Raises:
+            RequestError: there is none of that name, or a field is wrong.
+        """
+        profile = served.profile if self.profile is None else served.find_profile(self.profile)
+        changes: Json = {} if self.think else {"think": {"max_insertions": 0}}
+        if self.branch is not None:
+            changes["branch"] = {"max_branches": MOST_FORKS if self.branch else 0}
+        try:
+            profile = profile.replace(_nested(self.set), "set").replace(changes)
+        except ProfileError as error:
+            raise RequestError(str(error), "set") from None
+        if profile.branch.width > WIDEST_FORK or profile.branch.depth > DEEPEST_FORK:
+            most = f"{WIDEST_FORK} branches and {DEEPEST_FORK} tokens"
+            raise RequestError(f"forks may have {most} at most here", "set")
+        return profile
+
+
+def _nested(assignments: Json) -> Json:
+    """Return ``{"thresholds.low_entropy": 0.2}`` as tables within tables."""
+    result: Json = {}
+    for name, assigned in assignments.items():
+        value = assigned
+        for part in reversed(name.split(".")[:4]):
+            value = {part: value}
+        result = overlaid(result, value)
+    return result
+
+
+class ExplainedFields(ThresholdFields):
+    """The body of /v1/explain."""
+
+    step: Any = None
 
 
 class StreamOptions(Fields):
@@ -204,45 +351,96 @@ class StreamOptions(Fields):
     include_obfuscation: Any = None
 
 
-class CommonFields(SampledFields):
-    """What /v1/chat/completions and /v1/completions have in common."""
+if TYPE_CHECKING:
+    _Described = ThresholdFields
+else:
+    _Described = create_model(
+        "_Described",
+        __base__=ThresholdFields,
+        **{
+            option.name: (Annotated[Any, ruled(option.rule)], None)
+            for option in described().values()
+            if option.served and option.name != "sampler"
+        },
+    )
 
+
+class CommonFields(_Described):
+    """What chats and completions have in common: fields of `Settings`, and these."""
+
+    max_completion_tokens: Annotated[int | None, whole(NO_LIMIT)] = None
+    stop: Annotated[tuple[str, ...] | None, ruled(_stops)] = None
+    top_p: Annotated[float | None, ruled(_top_p)] = None
     n: Annotated[int, whole(1, MOST_ANSWERS)] = 1
     stream: Flag = False
     stream_options: StreamOptions | None = None
-    prompt_logprobs: ListedTokens | None = None
-    prefix: Annotated[Any, ruled(_text_or_tokens)] = ()
-    forced: Annotated[Any, ruled(_tokens)] = ()
-    response_format: Annotated[Any, BeforeValidator(_response_format)] = None
-    structured_outputs: Annotated[Any, BeforeValidator(_structured_outputs)] = None
-    guided_json: Annotated[Any, BeforeValidator(_schema)] = None
-    guided_regex: Annotated[Any, BeforeValidator(_KINDS["regex"])] = None
-    guided_choice: Annotated[Any, BeforeValidator(_KINDS["choice"])] = None
-    guided_grammar: Annotated[Any, BeforeValidator(_KINDS["grammar"])] = None
-    # Fields of OpenAI's that would change nothing in an answer:
-    user: Any = None
-    metadata: Any = None
-    store: Any = None
-    service_tier: Any = None
-    safety_identifier: Any = None
-    prompt_cache_key: Any = None
-    verbosity: Any = None
-    prediction: Any = None
-    # Fields of OpenAI's, and the values by which nothing is asked for:
-    functions: Annotated[Any, absent([])] = None
-    function_call: Annotated[Any, absent("none", "auto")] = None
-    modalities: Annotated[Any, absent(["text"])] = None
-    audio: Annotated[Any, absent()] = None
-    web_search_options: Annotated[Any, absent()] = None
+    prefix: Annotated[str | tuple[int, ...], ruled(_text_or_tokens)] = ()
+    """The beginning of each answer; it is not sent."""
+    forced: Annotated[tuple[int, ...], ruled(_tokens)] = ()
+    """Tokens that come next, whatever would be drawn; they are sent like all others."""
+    response_format: Annotated[Any, ruled(_response_format)] = None
+    default_tokens: ClassVar[int | None] = None
+    """The tokens of an answer where a request names no limit; None for the server's."""
+
+    @property
+    def repeats_prompt(self) -> bool:
+        return False
+
+    def settings_of(self, served: ServedModel) -> Settings:
+        """Return the settings of a request.
+
+        Raises:
+            RequestError: a sampler does not take a parameter, a profile is wrong, or two fields do
+                not go together.
+        """
+        names = [option.name for option in described().values() if option.served]
+        given = {name: v for name in names if (v := getattr(self, name)) is not None}
+        given |= {"sampler": self.sampler or served.settings.sampler}
+        if given["sampler"] == "greedy" and given.get("temperature") == 0:
+            del given["temperature"]  # which is what it says
+        _check_parameters(given, served)
+        given["max_tokens"] = self._max_tokens(served)
+        given["constraint"] = self._constraint()
+        return replace(served.settings, **given, profile=self.profile_of(served), changes={})
+
+    def _max_tokens(self, served: ServedModel) -> int:
+        name = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+        stated: int | None = getattr(self, name)
+        if stated is None:
+            return self.default_tokens or served.settings.max_tokens
+        if not stated and not self.repeats_prompt:
+            raise RequestError(f"{name} must be at least 1, not 0", name)
+        return stated
+
+    def _constraint(self) -> Constraint | None:
+        stated: Constraint | None = self.constraint  # type: ignore[attr-defined]
+        if stated is not None and self.response_format is not None:
+            message = "constraint and response_format cannot be combined: choose one"
+            raise RequestError(message, "constraint")
+        return stated or self.response_format
+
+
+def _check_parameters(given: Json, served: ServedModel) -> None:
+    try:
+        kind = find_sampler(given["sampler"])
+    except SamplerError as error:
+        raise RequestError(str(error), "sampler") from None
+    for name in parameters():
+        if name in given:
+            try:
+                kind.check({name: given[name]})
+            except SamplerError as error:
+                raise RequestError(str(error), name) from None
+    _check_tokens([*given.get("logit_bias", {})], served, "logit_bias")
 
 
 class ChatFields(CommonFields):
     """The body of /v1/chat/completions."""
 
-    messages: Annotated[tuple[ReadMessage, ...], Field(min_length=1), listed(MOST_MESSAGES)]
+    messages: Annotated[tuple[ReadMessage, ...], Field(min_length=1), check_list(MOST_MESSAGES)]
     logprobs: Flag = False
     top_logprobs: ListedTokens = 0
-    tools: Annotated[tuple[Tool, ...], listed(MOST_TOOLS)] = ()
+    tools: Annotated[tuple[Tool, ...], check_list(MOST_TOOLS)] = ()
     tool_choice: Any = "auto"
     parallel_tool_calls: Flag = True
     chat_template_kwargs: Annotated[Json, ruled(_variables)] = Field(default_factory=dict)
@@ -255,60 +453,54 @@ class TextFields(CommonFields):
     prompt: Annotated[Any, ruled(_prompts)]
     logprobs: ListedTokens | None = None
     echo: Flag = False
-    best_of: Annotated[int | str | None, ruled(ANSWERS)] = None
-    suffix: Annotated[Any, absent("")] = None
+    default_tokens: ClassVar[int | None] = COMPLETION_TOKENS
+
+    @property
+    def repeats_prompt(self) -> bool:
+        return self.echo
 
 
 @dataclass(frozen=True)
 class CompletionRequest:
     """A request for answers, as it was read from HTTP."""
 
-    chat: bool
+    stated: CommonFields
     prompts: tuple[Prompt, ...]
     settings: Settings
-    n: int = 1
-    """Answers to each prompt; each has the seed that follows the one before."""
-    stream: bool = False
-    include_usage: bool = False
-    logprobs: bool = False
-    top_logprobs: int = 0
-    """The most probable tokens that are listed beside each of an answer."""
-    prompt_logprobs: int | None = None
-    """Those that are listed beside each of the prompt; None where nothing is."""
-    echo: bool = False
-    prefix: str | tuple[int, ...] = ()
-    """The beginning of each answer; it is not sent."""
-    forced: tuple[int, ...] = ()
-    """Tokens that come next, whatever would be drawn; they are sent like all others."""
+    logprobs: bool
+    """Whether the log probabilities of tokens are sent."""
     tools: Tools | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Of the chat template."""
-    reasoning_effort: str | None = None
-    constrained_by: str | None = None
-    """The field that states the constraint of the settings."""
+    effort: str | None = None
+    """How much the model shall reason."""
     translator: Translator | None = None
     """Makes the response one of another protocol."""
 
     @property
+    def chat(self) -> bool:
+        return isinstance(self.stated, ChatFields)
+
+    @property
     def answers(self) -> int:
-        return self.n * len(self.prompts)
+        return self.stated.n * len(self.prompts)
 
     @property
     def scored(self) -> bool:
         """Whether the log probabilities of the prompts' own tokens are sent."""
-        return (self.echo and self.logprobs) or self.prompt_logprobs is not None
+        return self.stated.repeats_prompt and self.logprobs
 
+    @property
+    def include_usage(self) -> bool:
+        options = self.stated.stream_options
+        return options is not None and options.include_usage
 
-def read_fields(kind: type[Model], body: Json) -> Model:
-    """Return a body as the fields of a kind of request.
-
-    Raises:
-        RequestError: one is unknown or wrong, and which.
-    """
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        raise refusal(error, kind.model_fields) from None
+    @property
+    def constrained_by(self) -> str | None:
+        """The field that states the constraint of the settings."""
+        if self.settings.constraint is None:
+            return None
+        return "constraint" if self.stated.response_format is None else "response_format"
 
 
 def parse_chat(body: Json, served: ServedModel) -> CompletionRequest:
@@ -317,20 +509,19 @@ def parse_chat(body: Json, served: ServedModel) -> CompletionRequest:
     Raises:
         RequestError: a field is unknown or wrong, or does not go with another or with the model.
     """
-    stated = read_fields(ChatFields, body)
+    stated = read_fields(ChatFields, _effective(body))
     if stated.top_logprobs and not stated.logprobs:
         raise RequestError("top_logprobs needs logprobs: true", "top_logprobs")
     request = CompletionRequest(
-        chat=True,
+        stated,
         prompts=(stated.messages,),  # type: ignore[arg-type]  # which `read` made dictionaries
-        settings=settings_of(stated, served, served.settings.max_tokens),
+        settings=replace(stated.settings_of(served), top_logprobs=stated.top_logprobs),
         logprobs=stated.logprobs,
-        top_logprobs=stated.top_logprobs,
-        tools=offered_tools(stated.tools, stated.tool_choice, stated.parallel_tool_calls),
+        tools=_offered(stated.tools, stated.tool_choice, stated.parallel_tool_calls),
         variables=stated.chat_template_kwargs,
-        reasoning_effort=stated.reasoning_effort,
+        effort=stated.reasoning_effort,
     )
-    return _with_common(request, stated, served)
+    return _checked(request, served)
 
 
 def parse_completion(body: Json, served: ServedModel) -> CompletionRequest:
@@ -339,83 +530,40 @@ def parse_completion(body: Json, served: ServedModel) -> CompletionRequest:
     Raises:
         RequestError: as for `parse_chat`.
     """
-    stated = read_fields(TextFields, body)
-    least = 0 if stated.echo or stated.prompt_logprobs is not None else 1
-    settings = settings_of(stated, served, COMPLETION_TOKENS, least)
-    if stated.best_of not in (None, stated.n):
-        if "n" in body or "answers" in body:
-            raise RequestError("best_of gives one answer: leave n and answers out", "best_of")
-        settings = replace(settings, answers=stated.best_of)
+    stated = read_fields(TextFields, _effective(body))
     for prompt in stated.prompt:
-        if not isinstance(prompt, str):
-            _check_tokens(prompt, served, "prompt")
-    request = CompletionRequest(
-        chat=False,
-        prompts=stated.prompt,
-        settings=settings,
-        logprobs=stated.logprobs is not None,
-        top_logprobs=stated.logprobs or 0,
-        echo=stated.echo,
-    )
+        _check_tokens(prompt, served, "prompt")
     if stated.echo and stated.prefix:
         raise RequestError("prefix and echo do not go together: put it into the prompt", "prefix")
-    return _with_common(request, stated, served)
+    settings = replace(stated.settings_of(served), top_logprobs=stated.logprobs or 0)
+    listed = stated.logprobs is not None
+    return _checked(CompletionRequest(stated, stated.prompt, settings, listed), served)
 
 
-def _with_common(
-    request: CompletionRequest, stated: CommonFields, served: ServedModel
-) -> CompletionRequest:
-    _check_together(request, stated)
+def _effective(body: Json) -> Json:
+    return {name: value for name, value in body.items() if name not in WITHOUT_EFFECT}
+
+
+def _checked(request: CompletionRequest, served: ServedModel) -> CompletionRequest:
+    """Return a request whose fields go together."""
+    stated, several = request.stated, request.settings.answers
     for name in ("prefix", "forced"):
-        value = getattr(stated, name)
-        if not isinstance(value, str):
-            _check_tokens(value, served, name)
-    kind, named = _constraint(stated)
-    most = max(request.top_logprobs, stated.prompt_logprobs or 0)
-    return replace(
-        request,
-        settings=replace(request.settings, constraint=kind, top_logprobs=most),
-        constrained_by=named,
-        n=stated.n,
-        stream=stated.stream,
-        include_usage=stated.stream_options is not None and stated.stream_options.include_usage,
-        prompt_logprobs=stated.prompt_logprobs,
-        prefix=stated.prefix,
-        forced=stated.forced,
-    )
-
-
-def _check_together(request: CompletionRequest, stated: CommonFields) -> None:
-    """Refuse fields that do not go together."""
-    if stated.prompt_logprobs is not None and stated.stream:
-        raise RequestError("prompt_logprobs come with a whole answer: leave stream out", "stream")
+        _check_tokens(getattr(stated, name), served, name)
     if stated.stream_options is not None and not stated.stream:
         raise RequestError("stream_options needs stream: true", "stream_options")
-    several = request.settings.answers
     drawn = several
     if not isinstance(several, int):
         drawn = Profile.load(request.settings.profile).answers.count
-    if stated.n * int(drawn) * len(request.prompts) > MOST_ANSWERS:
+    if request.answers * int(drawn) > MOST_ANSWERS:
         raise RequestError(f"a request may ask for {MOST_ANSWERS} answers at most", "n")
-    scored = (request.echo and request.logprobs) or stated.prompt_logprobs is not None
-    if several != 1 and (stated.forced or scored):
-        raise RequestError(
-            "with forced, prompt_logprobs, or echo and logprobs, there is one answer", "answers"
-        )
+    if several != 1 and (stated.forced or request.scored):
+        raise RequestError("with forced, or echo and logprobs, there is one answer", "answers")
+    return request
 
 
-def _constraint(stated: CommonFields) -> tuple[Constraint | None, str | None]:
-    """Return the constraint of a request, and the field that states it."""
-    guided = (f"guided_{name}" for name in _KINDS)
-    names = ("response_format", "structured_outputs", *guided)
-    given = [name for name in names if getattr(stated, name) is not None]
-    if len(given) > 1:
-        raise RequestError(f"{given[1]} and {given[0]} cannot be combined: choose one", given[1])
-    return (getattr(stated, given[0]), given[0]) if given else (None, None)
-
-
-def _check_tokens(tokens: Sequence[int], served: ServedModel, name: str) -> None:
+def _check_tokens(tokens: str | Sequence[int], served: ServedModel, name: str) -> None:
     size = served.config.vocab_size
-    if beyond := [token for token in tokens if not 0 <= token < size]:
+    beyond = () if isinstance(tokens, str) else [one for one in tokens if not 0 <= one < size]
+    if beyond:
         message = f"{name} holds token {shown(beyond[0])}, and the model has {size}"
         raise RequestError(message, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 import time
 import uuid
 from collections import deque
@@ -22,6 +21,7 @@ from .message import ChatMessage
 from .requests import CompletionRequest
 
 if TYPE_CHECKING:
+    from llguidance import LLTokenizer
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ...engine.prompts import Likelihood
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 ListedToken = tuple[int, float | None, Sequence[tuple[int, float]], int]
 """A token's id, its log probability, the most probable tokens with theirs, and characters."""
-
-_BYTE = re.compile("<0x([0-9A-F]{2})>")
-_SPACE = "\u2581"
-"""What SentencePiece writes for a space."""
 
 
 @dataclass
@@ -76,7 +72,7 @@ class Choice:
             self._last_tokens.append(event.step.token)
             if self.request.chat:
                 self._delta = self.message.add(event.step)
-            if self.request.logprobs and not self.request.stream:
+            if self.request.logprobs and not self.request.stated.stream:
                 self._steps.append(event.step)
 
     def chunk(self, event: Begun | Stepped) -> Json | None:
@@ -84,7 +80,7 @@ class Choice:
         if isinstance(event, Begun):
             if self.request.chat:
                 return self._chunk({"role": "assistant", "content": ""})
-            if not self.request.echo:
+            if not self.request.stated.repeats_prompt:
                 return None
             return self._chunk(
                 self.echoed, self._prompt_logprobs() if self.request.logprobs else None
@@ -105,8 +101,7 @@ class Choice:
         if self.request.chat:
             choice["message"] = self.message.whole()
         else:
-            choice["text"] = self.echoed + text if self.request.echo else text
-            choice["prompt_logprobs"] = self.prompt_logprobs()
+            choice["text"] = self.echoed + text if self.request.stated.repeats_prompt else text
         choice["logprobs"] = self._all_logprobs() if self.request.logprobs else None
         return choice | {"entropix": self._totals()}
 
@@ -153,24 +148,8 @@ class Choice:
         tail = b"".join(map(self.tokens.bytes_of, self._last_tokens)).decode("utf-8", "replace")
         return next((stop for stop in self.settings.stop if stop in tail), None)
 
-    def prompt_logprobs(self) -> list[Json | None] | None:
-        """Return those of the prompt's tokens in vLLM's form: of each, itself comes first."""
-        most = self.request.prompt_logprobs
-        if most is None:
-            return None
-        found: list[Json | None] = [None]
-        for token, score in zip(self.prompt[1:], self._scores, strict=True):
-            own = {str(token): self._ranked(token, score.logprob, score.rank)}
-            others = enumerate(score.listed[:most], 1)
-            listed = {str(one): self._ranked(one, value, rank) for rank, (one, value) in others}
-            found.append(own | listed)
-        return found
-
-    def _ranked(self, token: int, logprob: float, rank: int) -> Json:
-        return {"logprob": logprob, "rank": rank, "decoded_token": self.tokens.text_of(token)}
-
     def _all_logprobs(self) -> Json:
-        if not self.request.echo:
+        if not self.request.stated.repeats_prompt:
             return self._logprobs(self._steps)
         before, own = self._prompt_logprobs(), self._logprobs(self._steps)
         return {name: before[name] + own[name] for name in own}
@@ -180,7 +159,7 @@ class Choice:
         shown = [step for step in steps if step.text or step.finish_reason != "stop"]
         if self.request.chat:
             return {"content": [self._content(step) for step in shown], "refusal": None}
-        most = self.request.top_logprobs
+        most = self.settings.top_logprobs
         best = [[(one.token, one.logprob) for one in step.top_logprobs[:most]] for step in shown]
         return self._listed(
             (step.token, step.logprob, listed, len(step.text))
@@ -195,7 +174,7 @@ class Choice:
         found = self._listed(
             (token, None, (), length)
             if score is None
-            else (token, score.logprob, score.listed[: self.request.top_logprobs], length)
+            else (token, score.logprob, score.listed[: self.settings.top_logprobs], length)
             for token, score, length in zip(self.prompt, scores, lengths, strict=True)
         )
         self._offset = len(self.echoed)
@@ -205,7 +184,7 @@ class Choice:
         found: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for token, logprob, best, length in entries:
             top: dict[str, float] | None = None
-            if logprob is not None and self.request.top_logprobs:
+            if logprob is not None and self.settings.top_logprobs:
                 top = {}
                 for other, value in (*best, (token, logprob)):
                     top.setdefault(self.tokens.text_of(other), value)
@@ -217,7 +196,7 @@ class Choice:
         return found
 
     def _content(self, step: Step) -> Json:
-        listed = step.top_logprobs[: self.request.top_logprobs]
+        listed = step.top_logprobs[: self.settings.top_logprobs]
         best = [self._token(one.token, one.logprob) for one in listed]
         return self._token(step.token, step.logprob) | {"top_logprobs": best}
 
@@ -238,16 +217,11 @@ class CompletionResponse:
         kind = "chat.completion" if request.chat else "text_completion"
         self._whole, self._chunked = kind, f"{kind}.chunk" if request.chat else kind
         self.id = f"{'chatcmpl' if request.chat else 'cmpl'}-{uuid.uuid4().hex}"
-        self._common = {
-            **{"id": self.id, "created": int(time.time()), "model": served.name},
-            "system_fingerprint": served.system_fingerprint,
-        }
+        self._common = {"id": self.id, "created": int(time.time()), "model": served.name}
 
     def whole(self) -> Json:
         choices = [choice.whole() for choice in self.choices]
         frame = {"object": self._whole, **self._common}
-        if self.request.chat:
-            frame["prompt_logprobs"] = self.choices[0].prompt_logprobs()
         return frame | {"choices": choices, "usage": self.usage()}
 
     def chunk(self, choice: Json) -> Json:
@@ -260,7 +234,7 @@ class CompletionResponse:
 
     def usage(self) -> Json:
         """Return how many tokens there were; those of a prompt count once for its answers."""
-        firsts = self.choices[:: self.request.n]
+        firsts = self.choices[:: self.request.stated.n]
         prompt = sum(len(choice.prompt) for choice in firsts)
         completion = sum(choice.summary.completion_tokens for choice in self.choices)
         reasoning = sum(choice.message.reasoning_tokens for choice in self.choices)
@@ -276,19 +250,21 @@ class CompletionResponse:
 class TokenText:
     """The bytes of each token of a vocabulary, which OpenAI's log probabilities list."""
 
-    def __init__(self, tokenizer: TokenizerWrapper) -> None:
+    def __init__(self, tokenizer: TokenizerWrapper, vocab: int) -> None:
+        from llguidance.hf import from_tokenizer
+
         self._tokenizer = tokenizer
-        self._special = set(tokenizer.all_special_ids)
-        decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
-        state = decoder.__getstate__() if decoder is not None else b""
-        self._by_character = _byte_characters() if b"ByteLevel" in bytes(state) else {}
-        self._known: dict[int, bytes] = {}
+        self._pieces: LLTokenizer | None = None
+        try:
+            self._pieces = from_tokenizer(tokenizer._tokenizer, n_vocab=vocab)
+        except (ValueError, AttributeError, TypeError):
+            pass  # it has no tokenizer.json
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes that a token adds to a text; the name of one that is special."""
-        if token not in self._known:
-            self._known[token] = self._find(token)
-        return self._known[token]
+        if self._pieces is None:
+            return str(self._tokenizer.decode([token])).encode()
+        return bytes(self._pieces.decode_bytes([token]))
 
     def text_of(self, token: int) -> str:
         """Return the token's text; bytes that are no text are written as OpenAI writes them."""
@@ -297,23 +273,3 @@ class TokenText:
             return content.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in content)
-
-    def _find(self, token: int) -> bytes:
-        piece = self._tokenizer.convert_ids_to_tokens(token)
-        if piece is None:  # an id that the model has and the tokenizer has not
-            return b""
-        if token in self._special:
-            return str(piece).encode()
-        if byte := _BYTE.fullmatch(piece):
-            return bytes([int(byte[1], 16)])
-        if self._by_character and all(character in self._by_character for character in piece):
-            return bytes(self._by_character[character] for character in piece)
-        return str(piece).replace(_SPACE, " ").encode()
-
-
-def _byte_characters() -> dict[str, int]:
-    """Return the byte that each character stands for in a byte-level vocabulary, as GPT-2's."""
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    characters = {chr(byte): byte for byte in shown}
-    return characters | {chr(256 + number): byte for number, byte in enumerate(hidden)}

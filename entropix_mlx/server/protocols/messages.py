@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from ...profiles.fields import shown
 from ..model_info import ServedModel
 from ..openai.errors import RequestError
 from ..openai.fields import Json
 from ..openai.requests import CompletionRequest
-from .translator import CALL, REASONING, TEXT, Translator, as_object, chat_of, read_parts, split
+from .translator import (
+    CALL,
+    REASONING,
+    TEXT,
+    Translator,
+    as_list,
+    as_object,
+    chat_of,
+    split,
+    text_of,
+)
 
 PATH = "/v1/messages"
 
 _FIELDS = (
-    *("system", "messages", "max_tokens", "stop_sequences", "tools", "tool_choice", "metadata"),
-    *("output_config", "output_format", "thinking"),
+    *("system", "messages", "max_tokens", "stop_sequences", "tools", "tool_choice"),
+    *("output_config", "thinking"),
 )
-_UNSUPPORTED = (
-    *("container", "mcp_servers", "context_management", "n", "response_format"),
-    *("max_completion_tokens", "logprobs", "stream_options", "prompt_logprobs"),
-    *("reasoning_effort", "thinking_budget"),
-)
-_PARAMS = {"stop": "stop_sequences", "thinking_budget": "thinking"}
+_PARAMS = {
+    "stop": "stop_sequences",
+    "thinking_budget": "thinking",
+    "response_format": "output_config",
+}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _ERRORS = {
@@ -41,12 +50,22 @@ def parse_messages(body: Json, served: ServedModel) -> CompletionRequest:
     Raises:
         RequestError: a field is wrong.
     """
-    own, others = split(body, _FIELDS, _UNSUPPORTED)
+    own, others = split(body, _FIELDS)
     if own["max_tokens"] is None:
         raise RequestError("max_tokens must be there: say how long the answer may be", "max_tokens")
-    messages, prefix = _read_messages(own)
+    messages = [message for item in as_list(own["messages"], "messages") for message in _read(item)]
+    if own["system"] is not None:
+        system = {"role": "system", "content": text_of(own["system"], "system")}
+        messages.insert(0, system)
+    if not messages:
+        raise RequestError("messages has no text: write a question", "messages")
+    if messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]:
+        others["prefix"] = messages.pop()["content"]
     tools, choice = own["tools"], as_object(own["tool_choice"], "tool_choice")
     thinking = as_object(own["thinking"], "thinking")
+    form = as_object(
+        as_object(own["output_config"], "output_config").get("format"), "output_config"
+    )
     chat = {
         **others,
         "messages": messages,
@@ -55,33 +74,34 @@ def parse_messages(body: Json, served: ServedModel) -> CompletionRequest:
         "tools": [_tool(tool) for tool in tools] if isinstance(tools, list) else tools,
         "tool_choice": _choice(choice),
         "parallel_tool_calls": False if choice.get("disable_parallel_tool_use") else None,
-        "response_format": _format(own),
+        "response_format": {
+            "type": form.get("type"),
+            "json_schema": {"name": "answer", "schema": form.get("schema")},
+        }
+        if form
+        else None,
         **_thinking(thinking),
     }
-    if prefix is not None:
-        chat["prefix"] = prefix
-    shows = thinking.get("type") in ("enabled", "adaptive") and thinking.get("display") != "omitted"
-    return chat_of(chat, served, _MessageTranslator(shows), _PARAMS)
+    return chat_of(chat, served, _MessageTranslator(thinking), _PARAMS)
 
 
 def _thinking(thinking: Json) -> Json:
-    """Return the fields of a chat that say how long the model reasons."""
+    """Return the field of a chat that says how long the model reasons."""
     kind = thinking.get("type")
-    if kind == "enabled":
-        if thinking.get("budget_tokens") is None:
-            raise RequestError("thinking must have budget_tokens", "thinking")
-        return {"thinking_budget": thinking["budget_tokens"]}
-    if kind not in (None, "disabled", "adaptive"):
-        known = "enabled, disabled or adaptive"
-        raise RequestError(f"thinking.type must be {known}, not {shown(kind)}", "thinking")
-    return {"reasoning_effort": "none"} if kind == "disabled" else {}
+    if kind not in (None, "enabled", "disabled", "adaptive"):
+        raise RequestError("thinking.type must be enabled, disabled or adaptive", "thinking")
+    if kind != "enabled":
+        return {"reasoning_effort": "none"} if kind == "disabled" else {}
+    if thinking.get("budget_tokens") is None:
+        raise RequestError("thinking must have budget_tokens", "thinking")
+    return {"thinking_budget": thinking["budget_tokens"]}
 
 
 def _tool(tool: Any) -> Any:
     if not isinstance(tool, dict) or tool.get("type", "custom") != "custom":
         return tool
-    function = {"name": tool.get("name"), "parameters": tool.get("input_schema")}
-    return {"type": "function", "function": {**function, "description": tool.get("description")}}
+    function = {name: tool.get(name) for name in ("name", "description")}
+    return {"type": "function", "function": {**function, "parameters": tool.get("input_schema")}}
 
 
 def _choice(choice: Json) -> Any:
@@ -91,59 +111,29 @@ def _choice(choice: Json) -> Any:
     return _CHOICES.get(kind, kind) if isinstance(kind, str) else kind
 
 
-def _format(own: Json) -> Any:
-    form = as_object(own["output_config"], "output_config").get("format") or own["output_format"]
-    if not isinstance(form, dict) or form.get("type") != "json_schema":
-        return form
-    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.get("schema")}}
-
-
-def _read_messages(own: Json) -> tuple[list[Json], str | None]:
-    """Return the messages of a chat, and the beginning of its answer where one is given."""
-    chat: list[Json] = []
-    if own["system"] is not None:
-        chat.append({"role": "system", "content": read_parts(own["system"], "system")})
-    stated = own["messages"]
-    if not isinstance(stated, list) or not stated:
-        raise RequestError(f"messages must be a list of messages, not {shown(stated)}", "messages")
-    for number, message in enumerate(stated):
-        where = f"messages[{number}]"
-        if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
-            raise RequestError(f"{where}.role must be user or assistant", "messages")
-        chat += _read_blocks(message["role"], message.get("content"), where)
-    if not chat:
-        raise RequestError("messages has no text: write a question", "messages")
-    last = chat[-1]
-    if last["role"] != "assistant" or "tool_calls" in last:
-        return chat, None
-    return chat[:-1], last["content"]
-
-
-def _read_blocks(role: str, content: Any, where: str) -> Iterator[Json]:
+def _read(message: Json) -> Iterator[Json]:
     """Yield the messages of a chat that the blocks of one message are."""
+    role, content = message.get("role"), message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if not isinstance(blocks, list):
-        raise RequestError(f"{where}.content must be a text or blocks", "messages")
-    texts, calls, thoughts = [], [], []
+    if role not in ("user", "assistant") or not isinstance(blocks, list):
+        raise RequestError("messages must have a role, user or assistant, and content", "messages")
+    texts, calls, thoughts = [], [], ""
     for block in blocks:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "tool_use":
             function = {"name": block.get("name"), "arguments": block.get("input")}
             calls.append({"id": block.get("id"), "type": "function", "function": function})
         elif kind == "tool_result":
-            text = read_parts(block.get("content") or "", "messages")
+            text = text_of(block.get("content") or "", "messages")
             yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
         elif kind == "thinking":
-            thoughts.append(str(block.get("thinking") or ""))
+            thoughts += str(block.get("thinking") or "")
         elif kind != "redacted_thinking":
-            texts.append(read_parts([block], "messages"))
-    message = {"role": role, "content": "".join(texts) or None}
-    if thoughts:
-        message["reasoning_content"] = "".join(thoughts)
-    if calls:
-        yield {**message, "tool_calls": calls}
-    elif texts:
-        yield message
+            texts.append(text_of([block], "messages"))
+    if texts or calls:
+        said: Json = {"role": role, "content": "".join(texts) or None}
+        more = {"reasoning_content": thoughts or None, "tool_calls": calls or None}
+        yield said | {name: value for name, value in more.items() if value is not None}
 
 
 def describe_error(error: RequestError) -> Json:
@@ -155,10 +145,10 @@ def describe_error(error: RequestError) -> Json:
 class _MessageTranslator(Translator):
     """The content blocks and events of one message."""
 
-    def __init__(self, shows_thinking: bool = False) -> None:
+    def __init__(self, thinking: Json) -> None:
         super().__init__()
-        self._shows_thinking = shows_thinking
-        self._arguments = ""
+        is_on = thinking.get("type") in ("enabled", "adaptive")
+        self._shown = {TEXT, CALL} | ({REASONING} if is_on else set())
 
     def begin(self, chunk: Json, usage: Json) -> Iterator[Json]:
         cached = usage["prompt_tokens_details"]["cached_tokens"]
@@ -170,34 +160,32 @@ class _MessageTranslator(Translator):
         yield {"type": "message_start", "message": {**self.result, "content": []}}
 
     def open(self, kind: str, call: Json) -> Iterator[Json]:
-        if kind == REASONING and not self._shows_thinking:
-            return
         block: Json = {"type": "text", "text": ""}
         if kind == REASONING:
             block = {"type": "thinking", "thinking": "", "signature": ""}
-        if kind == CALL:
-            self._arguments = ""
+        elif kind == CALL:
             name = call["function"]["name"]
             block = {"type": "tool_use", "id": call["id"], "name": name, "input": {}}
-        self.result["content"].append(block)
-        yield self._about("content_block_start", content_block=dict(block))
+            self._arguments = ""
+        if kind in self._shown:
+            self.result["content"].append(block)
+            yield self._about("start", content_block=dict(block))
 
     def grow(self, kind: str, more: str, logprobs: list[Json]) -> Iterator[Json]:
         if kind == CALL:
             self._arguments += more
-            delta = {"type": "input_json_delta", "partial_json": more}
-            yield self._about("content_block_delta", delta=delta)
-        elif kind == TEXT or self._shows_thinking:
+            yield self._about("delta", delta={"type": "input_json_delta", "partial_json": more})
+        elif kind in self._shown:
             name = "text" if kind == TEXT else "thinking"
             self.result["content"][-1][name] += more
-            delta = {"type": f"{name}_delta", name: more}
-            yield self._about("content_block_delta", delta=delta)
+            yield self._about("delta", delta={"type": f"{name}_delta", name: more})
 
     def close(self, kind: str) -> Iterator[Json]:
         if kind == CALL:
-            self.result["content"][-1]["input"] = _read_arguments(self._arguments)
-        if kind != REASONING or self._shows_thinking:
-            yield self._about("content_block_stop")
+            with contextlib.suppress(ValueError):  # they were cut off
+                self.result["content"][-1]["input"] = json.loads(self._arguments)
+        if kind in self._shown:
+            yield self._about("stop")
 
     def end(self, choice: Json, usage: Json) -> Iterator[Json]:
         stop = choice["entropix"]["stop_string"]
@@ -212,12 +200,6 @@ class _MessageTranslator(Translator):
     def failed(self, error: Json) -> Json:
         return {"type": "error", "error": {"type": "api_error", "message": error["message"]}}
 
-    def _about(self, kind: str, **fields: Any) -> Json:
-        return {"type": kind, "index": len(self.result["content"]) - 1, **fields}
-
-
-def _read_arguments(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:  # they were cut off
-        return {}
+    def _about(self, what: str, **fields: Any) -> Json:
+        index = len(self.result["content"]) - 1
+        return {"type": f"content_block_{what}", "index": index, **fields}

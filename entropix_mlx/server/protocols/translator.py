@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ...profiles.fields import shown
 from ..model_info import ServedModel
 from ..openai.errors import RequestError
-from ..openai.fields import Json
-from ..openai.requests import CompletionRequest, parse_chat
+from ..openai.fields import Json, unknown_field
+from ..openai.requests import WITHOUT_EFFECT, ChatFields, CompletionRequest, parse_chat
 
 REASONING, TEXT, CALL = "reasoning", "text", "call"
 """Kinds of parts of a response."""
+SHARED = {*ChatFields.model_fields} - {
+    *("messages", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "n"),
+    *("response_format", "logprobs", "top_logprobs", "stream_options"),
+    *("reasoning_effort", "thinking_budget"),
+}
+"""Fields of a chat that other protocols take, too."""
+NOTHING: tuple[Any, ...] = (None, False, [], "disabled")
+"""Values by which an unsupported field asks for nothing."""
 
 
 class Translator:
@@ -92,12 +100,12 @@ class Translator:
 
 
 def chat_of(
-    chat: Json, served: ServedModel, translator: Translator, params: dict[str, str]
+    chat: Json, served: ServedModel, translator: Translator, params: Mapping[str, str]
 ) -> CompletionRequest:
-    """Return the request that a chat means, with the names of fields that its protocol has.
+    """Return the request that a chat means; `params` are its fields by those of its protocol.
 
     Raises:
-        RequestError: a field is wrong.
+        RequestError: a field is wrong; the error names that of the protocol.
     """
     try:
         return replace(parse_chat(chat, served), translator=translator)
@@ -106,16 +114,17 @@ def chat_of(
         raise
 
 
-def split(body: Json, own: tuple[str, ...], refused: tuple[str, ...]) -> tuple[Json, Json]:
+def split(body: Json, own: tuple[str, ...]) -> tuple[Json, Json]:
     """Return the fields of a protocol's own, and those that a chat has, too.
 
     Raises:
-        RequestError: a field is stated by which another answer would be meant.
+        RequestError: there is a field that means something, and has no meaning here.
     """
-    for name in refused:
-        if body.get(name) not in (None, False, [], "disabled", {"type": "disabled"}):
-            raise RequestError(f"{name} is not supported: leave it out", name, code="unsupported")
-    others = {name: value for name, value in body.items() if name not in (*own, *refused)}
+    known = {*own, *SHARED, *WITHOUT_EFFECT}
+    for name, value in body.items():
+        if name not in known and value not in NOTHING:
+            raise unknown_field(name, name, known)
+    others = {name: value for name, value in body.items() if name in SHARED}
     return {name: body.get(name) for name in own}, others
 
 
@@ -130,19 +139,35 @@ def as_object(value: Any, where: str) -> Json:
     return value or {}
 
 
-def read_parts(content: Any, where: str, known: tuple[str, ...] = ("text",)) -> str:
-    """Return the text of a content that may come in parts of the known types.
+def as_list(value: Any, where: str) -> list[Any]:
+    """Return a list of something; a text is one message of the user.
 
     Raises:
         RequestError: it is something else.
     """
-    parts = [{"type": known[0], "text": content}] if isinstance(content, str) else content
+    listed = [{"role": "user", "content": value}] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not listed:
+        raise RequestError(f"{where} must be a list of messages, not {shown(value)}", where)
+    for number, item in enumerate(listed):
+        if not isinstance(item, dict):
+            raise RequestError(f"{where}[{number}] must be an object, not {shown(item)}", where)
+    return listed
+
+
+def text_of(content: Any, param: str) -> str:
+    """Return the text of a content that may come in parts.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(parts, list):
-        message = f"{where} must be a text or a list of parts, not {shown(content)}"
-        raise RequestError(message, where.partition("[")[0])
+        raise RequestError(f"{param} has a content that is no text: {shown(content)}", param)
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in known or not isinstance(part.get("text"), str):
-            message = f"{where} has a part of type {shown(kind)}: this model reads text"
-            raise RequestError(message, where.partition("[")[0], code="unsupported")
+        if kind not in ("text", "input_text", "output_text") or not isinstance(
+            part.get("text"), str
+        ):
+            message = f"{param} has a part of type {shown(kind)}: this model reads text"
+            raise RequestError(message, param, code="unsupported")
     return "".join(part["text"] for part in parts)
