@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import time
 import uuid
 from collections import deque
@@ -255,10 +256,8 @@ class TokenText:
 
         self._tokenizer = tokenizer
         self._pieces: LLTokenizer | None = None
-        try:
+        with contextlib.suppress(ValueError, AttributeError, TypeError):  # no tokenizer.json
             self._pieces = from_tokenizer(tokenizer._tokenizer, n_vocab=vocab)
-        except (ValueError, AttributeError, TypeError):
-            pass  # it has no tokenizer.json
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes that a token adds to a text; the name of one that is special."""
