@@ -49,7 +49,7 @@ def inventory(folders: Iterable[Path] = ()) -> Iterator[LocalModel]:
     """
     if demo := demo_model():
         yield _describe(str(demo), demo)
-    for name, path in _cached():
+    for name, path in cached():
         yield _describe(name, path)
     for root in (Path(folder).expanduser() for folder in LM_STUDIO):
         for path in sorted(root.glob("*/*")) if root.is_dir() else ():
@@ -83,7 +83,12 @@ def _model(path: Path) -> Path | None:
         return None
 
 
-def _cached() -> Iterator[tuple[str, Path]]:
+def cached() -> Iterator[tuple[str, Path]]:
+    """Yield the models of the hub's cache: their ids and folders.
+
+    Raises:
+        ModelNotFoundError: the cache cannot be read.
+    """
     from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
     try:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import datetime
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
@@ -27,7 +26,6 @@ from .shared.options import File, ModelOptions, command
 
 if TYPE_CHECKING:
     from ..lab.abstention import Abstention
-    from ..lab.evaluate import PlannedAnswer
 
 PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
 """The end of a model's name that states its precision, which the profile does not depend on."""
@@ -114,28 +112,13 @@ def _solve_thresholds(model: ModelOptions, name: str, tokens: int, seed: int) ->
     loaded, tokenizer = loading.load_model(model)
     from ..lab.calibrate import calibrate
 
-    profile = calibrate(
-        loaded,
-        tokenizer,
-        name,
-        tokens=tokens,
-        seed=seed,
-        on_progress=_show_progress,
-    )
+    with output.progress("calibrating") as show:
+        profile = calibrate(loaded, tokenizer, name, tokens=tokens, seed=seed, on_progress=show)
     rates = [(key, f"{share:.1%}") for key, share in profile.calibration["rates"].items()]
     table = Table(("strategy", "share"), rates, "Tokens on held-out prompts")
     output.report(table.to_text())
     # What is calibrated separately stays.
     return profile.replace({"abstain": asdict(profile_for(loaded.config).abstain)})
-
-
-def _show_progress(done: int, total: int) -> None:
-    if not sys.stderr.isatty():
-        return
-    filled = round(30 * done / total)
-    end = "\n" if done == total else ""
-    bar = "█" * filled + "░" * (30 - filled)
-    output.report(f"\rcalibrating {bar} {done}/{total}", end=end)
 
 
 def _solve_abstention(
@@ -150,7 +133,7 @@ def _solve_abstention(
 ) -> Profile:
     """Set the threshold on one half of a task, and report what it does on both."""
     from ..lab.abstention import Abstention, fit_threshold
-    from ..lab.evaluate import Arm, parse_record, plan
+    from ..lab.evaluate import AnswerRecord, Arm, answers, parse_record, plan
     from ..lab.questions import FIT, REPORT, Selection, problems_of
 
     arm = Arm(settings.sampler, settings)
@@ -160,8 +143,12 @@ def _solve_abstention(
         for one in plan(problems_of(task, Selection(limit, half, seed)), [arm], name, form, seed)
     ]
     loaded, tokenizer = loading.load_model(model)
-    found = _answered(loaded, tokenizer, planned)
-    records = {half: [parse_record(line) for line in found[half]] for half in (FIT, REPORT)}
+    records: dict[str, list[AnswerRecord]] = {FIT: [], REPORT: []}
+    with progress_bar(len(planned)) as bar:
+        for one, line in answers(loaded, tokenizer, planned, batch=BATCH, on_token=bar.token):
+            if "error" not in line:
+                records[one.question.split].append(parse_record(line))
+            bar.answer()
     abstain = fit_threshold(records[FIT], risk)
     output.report(
         f"an answer is called unsure where {abstain.score} is below {abstain.threshold:.4g}"
@@ -175,21 +162,6 @@ def _solve_abstention(
     return profile.replace(
         {"abstain": asdict(abstain), "name": name.lower(), "calibration": record}
     )
-
-
-def _answered(
-    model: Any, tokenizer: Any, planned: Sequence[PlannedAnswer]
-) -> dict[str, list[dict[str, Any]]]:
-    """Answer questions, and return the lines of each half."""
-    from ..lab.evaluate import answers
-
-    lines: dict[str, list[dict[str, Any]]] = {one.question.split: [] for one in planned}
-    with progress_bar(len(planned)) as bar:
-        for one, line in answers(model, tokenizer, planned, batch=BATCH, on_token=bar.token):
-            if "error" not in line:
-                lines[one.question.split].append(line)
-            bar.answer()
-    return lines
 
 
 def _line(found: Abstention) -> str:

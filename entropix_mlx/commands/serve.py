@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -115,37 +115,22 @@ def _sources(model: ModelOptions, others: Iterable[Path]) -> list[ModelSource]:
     def source(name: str, options: ModelOptions) -> ModelSource:
         return ModelSource(name, lambda: load_model(options))
 
-    first = source(_last(model.name), model)
+    first = source(model.name, model)
     if model.group is not None:
         return [first]
-    from ..checkpoints.local import models_in
+    from ..checkpoints.local import cached, models_in
 
     named = [first] + [
-        source(_last(str(path)), replace(model, model=str(path)))
+        source(path.name, replace(model, model=str(path)))
         for other in others
         for path in models_in(other)
     ]
-    named += [source(name, replace(model, model=name)) for name in _cached()]
+    named += [
+        source(name, replace(model, model=name))
+        for name, folder in cached()
+        if (folder / "tokenizer_config.json").exists()
+    ]
     return list({one.name: one for one in reversed(named)}.values())[::-1]
-
-
-def _cached() -> Iterator[str]:
-    """Yield the models of the hub's cache by their ids."""
-    from huggingface_hub import scan_cache_dir
-    from huggingface_hub.errors import CacheNotFound
-
-    try:
-        repositories = scan_cache_dir().repos
-    except (CacheNotFound, ValueError, OSError):
-        return
-    for repository in sorted(repositories, key=lambda one: one.repo_id):
-        files = {file.file_name for one in repository.revisions for file in one.files}
-        if {"config.json", "tokenizer_config.json"} <= files and repository.repo_type == "model":
-            yield repository.repo_id
-
-
-def _last(name: str) -> str:
-    return name.rstrip("/").rpartition("/")[2] or name
 
 
 def _key(file: Path | None, none: bool) -> str | None:

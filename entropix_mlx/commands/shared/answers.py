@@ -314,13 +314,8 @@ def answer_missing(
 
 @contextmanager
 def progress_bar(total: int) -> Iterator[ProgressBar]:
-    from tqdm import tqdm
-
-    with tqdm(
+    with output.progress_bar(
         total=total,
-        file=sys.stderr,
-        disable=None if output.verbose() else True,  # None: shown on a terminal only
-        leave=False,
         smoothing=0,  # answers end in bursts
         miniters=0,
         mininterval=0.2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 import threading
@@ -22,7 +21,6 @@ from .options import ModelOptions
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ...checkpoints.demo import OnProgress
     from ...checkpoints.hub import ModelOffer
     from ...models.base import LanguageModel
     from ...notes import Notes
@@ -32,17 +30,11 @@ MOST_FAULTS = 5
 
 
 def load_model(options: ModelOptions) -> tuple[LanguageModel, TokenizerWrapper]:
-    # Some million objects are made here that stay; looking for garbage among them takes 0.1 s.
-    gc.disable()
-    try:
-        from ...checkpoints.load import Extras, load
+    from ...checkpoints.load import Extras, load
 
-        output.info(f"loading {output.shortened(options.name)} …")
-        model = None if options.model is None else located(options.model)
-        extras = Extras(**options.extras)
-        return load(model, extras=extras, group=options.group)
-    finally:
-        gc.enable()
+    output.info(f"loading {output.shortened(options.name)} …")
+    model = None if options.model is None else located(options.model)
+    return load(model, extras=Extras(**options.extras), group=options.group)
 
 
 def open_notes(folder: Path | None) -> Notes | None:
@@ -140,7 +132,8 @@ def download_model(name: str) -> str:
         located(name)
         return name
     output.info("downloading the demo model (93 MB) …")
-    with _stopped_at_once(), _progress_bar() as on_progress:
+    shown = output.progress("downloading", unit="B", unit_scale=True, delay=0.1)
+    with _stopped_at_once(), shown as on_progress:
         return str(download_demo_model(on_progress))
 
 
@@ -170,18 +163,3 @@ def _stopped_at_once() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextmanager
-def _progress_bar() -> Iterator[OnProgress]:
-    from tqdm import tqdm
-
-    disable = None if output.verbose() else True  # None: where stderr is no terminal
-    form = {"desc": "downloading", "unit": "B", "unit_scale": True, "leave": False, "delay": 0.1}
-    with tqdm(**form, disable=disable, file=sys.stderr) as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield show

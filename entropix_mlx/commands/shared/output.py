@@ -187,6 +187,25 @@ def use_colour(choice: str, stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def progress_bar(**form: Any) -> Any:
+    """Return a bar of tqdm's on stderr: hidden by --quiet, and where stderr is no terminal."""
+    from tqdm import tqdm
+
+    return tqdm(file=sys.stderr, leave=False, disable=None if verbose() else True, **form)
+
+
+@contextlib.contextmanager
+def progress(what: str, **form: Any) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows, as a bar, how much is done of how much."""
+    with progress_bar(desc=what, **form) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield show
+
+
 def prefill_progress(what: str = "the prompt") -> Callable[[int, int], None] | None:
     """Return a callback that shows the progress of prefill; None if stderr is no terminal."""
     if not (verbose() and sys.stderr.isatty()):
