@@ -29,7 +29,7 @@ FORBIDDEN_GAP = 2.0**50  # exact in float32
 MIN_TEMPERATURE = 1e-6
 """A temperature of 0 means the most probable token; dividing by this does just that."""
 BLOCK = 16  # tokens in a block of the vocabulary, see `most_probable`
-_SECOND = mx.array([False, True]).reshape(2, 1, 1)
+_SECOND = mx.array([[[False]], [[True]]])
 """For two sums over the same axis in one kernel."""
 _A_KEY = mx.array([False, False, True, False, True])
 """Which metrics of attention are means over keys."""
