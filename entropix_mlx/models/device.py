@@ -6,12 +6,8 @@ Nothing else asks which device it is.
 from __future__ import annotations
 
 import os
-import re
-import sys
 import time
 from collections.abc import Callable
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -98,7 +94,7 @@ def arrange(model: nn.Module, unpack: bool | None = None) -> None:
 def _arranged(layer: nn.Module, unpack: bool) -> nn.Module:
     if unpack and isinstance(layer, tuple(_DENSE)):
         layer = _unpacked(layer)
-    if isinstance(layer, _BY_INPUT) and not blas_batches():
+    if isinstance(layer, _BY_INPUT):
         layer.weight = _by_input(layer.weight)
     return layer
 
@@ -145,7 +141,7 @@ def _by_input(weight: mx.array) -> mx.array:
     output, which a BLAS that keeps the order of additions must sum one term after the other. Stored
     input by input, each input's products are added to all outputs at once, with vector
     instructions. With the reference BLAS of the mlx[cpu] wheel this halves the time; with OpenBLAS
-    it would double that of the output head.
+    a pass takes 5 to 10 % less, and the output head of eight rows a quarter less.
     """
     return mx.contiguous(weight.T).T
 
@@ -157,24 +153,6 @@ def _dense_bytes(model: nn.Module) -> int:
         for part in model.modules()
         if "weight" in part
     )
-
-
-@lru_cache(maxsize=1)
-def blas_batches() -> bool:
-    """Return whether the CPU backend has a BLAS that multiplies several rows faster together.
-
-    macOS has Accelerate. On Linux, MLX's wheel comes with the reference BLAS, which does not batch;
-    any other BLAS shows among the libraries that this process has loaded. (NumPy and SciPy bring an
-    OpenBLAS of their own, which MLX does not use.)
-    """
-    if sys.platform != "linux":
-        return True
-    try:
-        loaded = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    libraries = [line for line in loaded.splitlines() if not re.search("numpy|scipy", line)]
-    return any(re.search("openblas|libmkl|libblis", line) for line in libraries)
 
 
 def recommended_memory() -> int | None:
