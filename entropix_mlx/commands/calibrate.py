@@ -21,7 +21,7 @@ from ..profiles.writing import prepare, sampler_comments, toml_value, write_prof
 from ..settings import BATCH, Settings
 from ..tables import Table
 from .shared import loading, output
-from .shared.answers import progress_bar
+from .shared.answers import Progress
 from .shared.options import File, ModelOptions, command
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _solve_abstention(
     ]
     loaded, tokenizer = loading.load_model(model)
     records: dict[str, list[AnswerRecord]] = {FIT: [], REPORT: []}
-    with progress_bar(len(planned)) as bar:
+    with Progress(len(planned)) as bar:
         for one, line in answers(loaded, tokenizer, planned, batch=BATCH, on_token=bar.token):
             if "error" not in line:
                 records[one.question.split].append(parse_record(line))

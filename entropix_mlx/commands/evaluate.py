@@ -94,7 +94,7 @@ def evaluate(
         code = answer_missing(
             model,
             planned,
-            lambda *loaded: partial(answers, *loaded, batch=batch),
+            partial(answers, batch=batch),
             output_file,
             partial(_keep, found),
             resume=resume,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -85,9 +86,9 @@ def extract(
             output.write_json(failed.to_dict())
     code, beside = 0, output_file.with_suffix(".answers.jsonl") if output_file else None
     if lines:
-        begin = answers.answering(settings, batch)
+        answer = partial(answers.answer_prompts, settings=settings, batch=batch)
         code = answers.answer_missing(
-            model, all_tasks(lines, 1), begin, beside, keep, resume=resume
+            model, all_tasks(lines, 1), answer, beside, keep, resume=resume
         )
     if output_file and beside:
         found = list(written(beside))

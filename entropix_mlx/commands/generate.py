@@ -80,12 +80,17 @@ def generate(
             lines = read_prompt_file(prompts, settings, system_prompt)
         else:
             lines = [PromptLine(1, settings, _read(prompt), system_prompt=system_prompt)]
-        begin = answers.answering(
-            settings, batch or BATCH, bare=ignore_chat_template, notes=notes, prompts=prompts
+        answer = partial(
+            answers.answer_prompts,
+            settings=settings,
+            batch=batch or BATCH,
+            bare=ignore_chat_template,
+            notes=notes,
+            prompts=prompts,
         )
         show = partial(_print_answer, form.json, bool(prompts))
         return answers.answer_missing(
-            model, all_tasks(lines, n), begin, output_file, show, resume=resume
+            model, all_tasks(lines, n), answer, output_file, show, resume=resume
         )
     if trace:
         check_target(trace)

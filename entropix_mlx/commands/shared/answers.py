@@ -6,9 +6,8 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -181,62 +180,80 @@ def report_if_unsure(verdict: Verdict | None) -> None:
         output.info(f"{verdict.reason}; {ADVICE}")
 
 
-def answering(
+def answer_prompts(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    tasks: Sequence[Task],
     settings: Settings,
     batch: int,
     *,
+    on_token: Callable[[], None],
     bare: bool = False,
     notes: Path | None = None,
     prompts: Path | None = None,
-) -> Callable[..., Callable[..., Iterable[tuple[Task, Record]]]]:
-    """Return what begins a batch, as `answer_missing` takes it.
+) -> Iterable[tuple[Task, Record]]:
+    """Begin a batch; return each task with its record as it ends.
 
     Args:
+        model: from `load_model`.
+        tokenizer: from `load_model`.
+        tasks: what to answer.
         settings: those that are not a prompt's own.
         batch: answers at once, if the memory allows.
+        on_token: called at each token.
         bare: leave the chat template out.
         notes: a folder of texts from which passages are quoted.
         prompts: the file of the prompts, to be named in errors.
     """
+    from ...answer.hooks import Hooks
+    from ...api.batch import batch_generate
 
-    def begin(
-        model: LanguageModel, tokenizer: TokenizerWrapper, tasks: Sequence[Task]
-    ) -> Callable[..., Iterable[tuple[Task, Record]]]:
-        from ...answer.hooks import Hooks
-        from ...api.batch import batch_generate
-
-        resolve(settings, model)
-        passages = open_notes(notes)
-        tokens: dict[int, list[int]] = {}
-        for line in {task.prompt.line: task.prompt for task in tasks}.values():
-            with at_line(prompts, line.line) if prompts else nullcontext():
-                tokens[line.line] = line.tokens(tokenizer, bare=bare)
-        begun = batch_generate(
-            model,
-            tokenizer,
-            [tokens[task.prompt.line] for task in tasks],
-            [task.settings for task in tasks],
-            batch=batch,
-            hooks=[
-                Hooks(retrieve=passages.about(task.prompt.question) if passages else None)
-                for task in tasks
-            ],
-        )
-        most = min(batch, len(tasks))
-        fewer = f": the memory does not allow {most}" if begun.size < most else ""
-        output.info(f"{begun.size} answers at once{fewer}")
-        return partial(records, begun, tasks)
-
-    return begin
+    resolve(settings, model)
+    passages = open_notes(notes)
+    tokens: dict[int, list[int]] = {}
+    for line in {task.prompt.line: task.prompt for task in tasks}.values():
+        with at_line(prompts, line.line) if prompts else nullcontext():
+            tokens[line.line] = line.tokens(tokenizer, bare=bare)
+    begun = batch_generate(
+        model,
+        tokenizer,
+        [tokens[task.prompt.line] for task in tasks],
+        [task.settings for task in tasks],
+        batch=batch,
+        hooks=[
+            Hooks(retrieve=passages.about(task.prompt.question) if passages else None)
+            for task in tasks
+        ],
+    )
+    most = min(batch, len(tasks))
+    fewer = f": the memory does not allow {most}" if begun.size < most else ""
+    output.info(f"{begun.size} answers at once{fewer}")
+    return records(begun, tasks, on_token)
 
 
-class ProgressBar:
-    """A bar on stderr: answers that have ended, tokens per second, time left."""
+class Progress:
+    """A bar on stderr while it is entered: answers that have ended, tokens per second, time
+    left."""
 
-    def __init__(self, bar: Any) -> None:
-        self._bar = bar  # of tqdm's
+    def __init__(self, answers: int) -> None:
+        self._total = answers
+        self._bar: Any = None  # of tqdm's
         self._began = time.perf_counter()
         self._tokens = 0
+
+    def __enter__(self) -> Progress:
+        self._bar = output.progress_bar(
+            total=self._total,
+            smoothing=0,  # answers end in bursts
+            miniters=0,
+            mininterval=0.2,
+            bar_format="{n}/{total} answers {bar}{postfix}, {remaining} left",
+        )
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
 
     def token(self) -> None:
         self._tokens += 1
@@ -260,9 +277,9 @@ class ProgressBar:
 def answer_missing(
     model: ModelOptions,
     tasks: Sequence[TaskT],
-    begin: Callable[..., Callable[..., Iterable[tuple[TaskT, Record]]]],
+    answer: Callable[..., Iterable[tuple[TaskT, Record]]],
     file: Path | None,
-    write: Callable[[TaskT, Record], None] | None,
+    keep: Callable[[TaskT, Record], None],
     *,
     resume: bool,
 ) -> int:
@@ -271,11 +288,10 @@ def answer_missing(
     Args:
         model: to be loaded, if there is anything to answer.
         tasks: all of them.
-        begin: is called with the model, its tokenizer and the tasks to answer. What it returns is
-            called with `on_token`, a function to call at each token, and yields each task with its
-            record as it ends.
+        answer: takes the model, its tokenizer, the tasks to answer and `on_token`, a function to
+            call at each token; yields each task with its record as it ends.
         file: of the answers; None for none.
-        write: takes each answer where there is no file.
+        keep: takes each answer where there is no file.
         resume: whether the file may hold answers.
 
     Returns:
@@ -288,37 +304,24 @@ def answer_missing(
         output.info(f"{len(done)} answers exist, {len(missing)} to go")
     if not missing:
         return 0
-    ending = begin(*load_model(model), missing)
-    keep = answers.write if answers else write
-    assert keep is not None
+    write, progress = answers.write if answers else keep, Progress(len(missing))
+    ending = answer(*load_model(model), missing, on_token=progress.token)
     failures, ended = [], 0
-    with answers or nullcontext(), progress_bar(len(missing)) as bar:
+    with answers or nullcontext(), progress:
         try:
-            for task, record in ending(on_token=bar.token):
-                keep(task, record)
+            for task, record in ending:
+                write(task, record)
                 if "error" in record:
                     failures.append(f"{task.name}: {record['error']}")
                 ended += 1
-                bar.answer()
+                progress.answer()
         except KeyboardInterrupt:
             again = f"; add --resume to go on with {file}" if file else ""
             output.report(f"\nstopped: {ended} answers complete{again}")
             return output.INTERRUPTED
-    output.info(f"{len(missing) - len(failures)} answers, {bar.totals}")
+    output.info(f"{len(missing) - len(failures)} answers, {progress.totals}")
     for failure in failures[:MOST_FAILURES]:
         output.report_error(failure)
     if len(failures) > MOST_FAILURES:
         output.report_error(f"{len(failures)} answers failed in all")
     return output.USAGE if failures else 0
-
-
-@contextmanager
-def progress_bar(total: int) -> Iterator[ProgressBar]:
-    with output.progress_bar(
-        total=total,
-        smoothing=0,  # answers end in bursts
-        miniters=0,
-        mininterval=0.2,
-        bar_format="{n}/{total} answers {bar}{postfix}, {remaining} left",
-    ) as bar:
-        yield ProgressBar(bar)
