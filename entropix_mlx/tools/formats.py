@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..constraints.matcher import WHITE_SPACE
-from ..errors import ConstraintError, brief
+from ..errors import ConstraintError
 
 
-def json_rule(schema: Mapping[str, Any], special: Mapping[str, int] | None = None) -> str:
+def json_rule(schema: Mapping[str, Any]) -> str:
     """Return the rule of a JSON text that fits a schema."""
     options = {"whitespace_pattern": WHITE_SPACE}
     return f"%json {json.dumps({**schema, 'x-guidance': options})}"
@@ -34,78 +34,8 @@ def _split(text: str, token: str) -> list[str]:
     return [before, *(part for piece in rest for part in (token, piece))]
 
 
-_KEY = re.compile(r"\w+")
-_NOTES = {"title", "description", "default", "examples", "type"}
-_PLAIN = ("integer", "number", "boolean", "null")
-
-
-@dataclass(frozen=True)
-class GemmaArguments:
-    """The rule of arguments as Gemma writes them: ``{city:<escape>Paris<escape>,days:3}``.
-
-    Objects and lists hold values of the same kind.
-    """
-
-    quote: str
-    """The special token at both ends of a text."""
-    nested: bool
-    """Whether values may be objects and lists."""
-
-    def rule(self, schema: Mapping[str, Any], special: Mapping[str, int]) -> str:
-        """Return the rule of an object.
-
-        Raises:
-            ConstraintError: it has something that this format, or this module, cannot say.
-        """
-        self._check(schema, {"properties", "required", "additionalProperties"})
-        if schema.get("additionalProperties"):
-            raise ConstraintError("calls of this model have no additionalProperties: leave it out")
-        rest, first = "", ""
-        for key, value in reversed(schema.get("properties", {}).items()):
-            if not _KEY.fullmatch(key):
-                raise ConstraintError(f"the property {brief(key)} is no word of letters and digits")
-            member = f'"{key}:" {self._value(value, special)}'
-            if key in schema.get("required", ()):
-                first, rest = f"{member} {rest}", f'"," {member} {rest}'
-            else:
-                first, rest = f"({member} {rest} | {first})", f'("," {member})? {rest}'
-        return f'"{{" {first} "}}"'
-
-    def _value(self, schema: Any, special: Mapping[str, int]) -> str:
-        if not isinstance(schema, Mapping):
-            raise ConstraintError(f"a schema of a value is an object, not {brief(schema)}")
-        options = schema.get("enum", [schema["const"]] if "const" in schema else [])
-        are_texts = options and all(isinstance(option, str) for option in options)
-        kind = schema.get("type", "string" if are_texts else None)
-        if "anyOf" in schema:
-            self._check(schema, {"anyOf"})
-            return f"({' | '.join(self._value(one, special) for one in schema['anyOf'])})"
-        if kind == "string":
-            self._check(schema, {"enum", "const"})
-            if self.quote not in special:  # the text would not end there
-                raise ConstraintError(f"this tokenizer has no special token {self.quote}")
-            texts = [literal(str(option), {}) or '""' for option in options]
-            quote = literal(self.quote, special)
-            return f"{quote} ({' | '.join(texts) or 'QUOTED'}) {quote}"
-        if kind in _PLAIN:
-            return json_rule(schema)
-        if kind == "object" and self.nested:
-            return self.rule(schema, special)
-        if kind == "array" and self.nested:
-            self._check(schema, {"items"})
-            item = self._value(schema.get("items"), special)
-            return f'"[" ({item} ("," {item})*)? "]"'
-        raise ConstraintError(f"calls of this model have no values of the type {brief(kind)}")
-
-    def _check(self, schema: Mapping[str, Any], known: set[str]) -> None:
-        for name in schema:
-            if name not in _NOTES | known:
-                raise ConstraintError(f"calls of this model cannot be constrained by {brief(name)}")
-
-
 Parse = Callable[[str, Any], Any]
 """One of mlx-lm's tool parsers: from a call's text and the tools to its name and arguments."""
-Rule = Callable[[Mapping[str, Any], Mapping[str, int]], str]
 
 MOST_CALLS = 32
 """Calls of one answer; a model that finds no end finds one here."""
@@ -136,8 +66,6 @@ class CallFormat:
     end: str = ""
     several: bool = True
     """Whether an answer may have more than one call."""
-    arguments: Rule | None = json_rule
-    """Makes the rule of the arguments from their schema; None if they cannot be constrained."""
     parse: Parse | None = None
     """Reads a call, up to what follows its arguments; None for JSON, which is read as it comes."""
 
@@ -175,9 +103,11 @@ class CallFormat:
         Raises:
             ConstraintError: the arguments of a function cannot be constrained in this format.
         """
+        if self.parse is not None:
+            raise ConstraintError("calls in the format of this model cannot be constrained")
         calls = [
             f"{literal(self.before.replace(_NAME, function.name), special)}"
-            f" {self._arguments(function, special)} {literal(self.after, special)}"
+            f" {json_rule(function.parameters)} {literal(self.after, special)}"
             for function in functions
         ]
         more = (
@@ -190,7 +120,6 @@ class CallFormat:
             "%llguidance {}",
             f"calls: call{more} {literal(self.end, special)}",
             f"call: {' | '.join(calls)}",
-            r"QUOTED: /(.|\n)*/",
         ]
         if required:
             rules.append(f"start: {begun}")
@@ -199,14 +128,6 @@ class CallFormat:
         else:
             rules += self._behind_text(begun, special)
         return "\n".join(rules) + "\n"
-
-    def _arguments(self, function: Function, special: Mapping[str, int]) -> str:
-        if self.arguments is None:
-            raise ConstraintError("calls in the format of this model cannot be constrained")
-        try:
-            return self.arguments(function.parameters, special)
-        except ConstraintError as error:
-            raise ConstraintError(f"the parameters of {function.name}: {error}") from None
 
     def _behind_text(self, begun: str, special: Mapping[str, int]) -> list[str]:
         """Return the rules of a text that calls may follow, and that cannot hold one itself."""
@@ -242,12 +163,6 @@ LLAMA = CallFormat(start="", before='{"name": "{name}", "parameters": ', after="
 """Of Llama 3.1 to 3.3."""
 
 
-_GEMMA = {
-    "function_gemma": GemmaArguments("<escape>", nested=False).rule,
-    "gemma4": GemmaArguments('<|"|>', nested=True).rule,
-}
-
-
 def find_format(template: str, parser: str | None) -> CallFormat | None:
     """Return the format that a chat template asks for.
 
@@ -272,9 +187,8 @@ def _parsed_format(parser: str) -> CallFormat:
     start, end = module.tool_call_start, module.tool_call_end
     return CallFormat(
         start=start,
-        before="call:{name}" if parser in _GEMMA else "",
+        before="",
         after=end,
         between=start,
-        arguments=_GEMMA.get(parser),
         parse=module.parse_tool_call,
     )

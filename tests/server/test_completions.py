@@ -272,8 +272,3 @@ def test_a_loop_ends_an_answer_where_that_is_asked_for(client):
 def test_what_asks_for_nothing_changes_nothing(client):
     nothing = {"user": "a", "metadata": {}, "service_tier": "auto", "top_k": None}
     assert client.chat(**nothing).choice["message"] == client.chat().choice["message"]
-
-
-def test_a_top_p_of_zero_takes_the_most_probable_token(client):
-    greedy = client.chat(sampler="greedy").choice["message"]
-    assert client.chat(sampler="temperature", temperature=1, top_p=0).choice["message"] == greedy

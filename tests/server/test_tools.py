@@ -6,7 +6,6 @@ import re
 import jsonschema
 import pytest
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
-from tokenizers import AddedToken
 
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tests.server.conftest import Client, make_server
@@ -179,26 +178,6 @@ def test_a_schema_that_cannot_be_followed_is_named(caller):
         reply = caller.chat(tools=tools, stream=stream)
         assert (reply.status, reply.error["param"]) == (400, "tools")
         assert "bad_one" in reply.error["message"]
-
-
-def test_arguments_that_are_not_written_as_json_have_no_fields(own_client):
-    marks = ["<|tool_call>", "<tool_call|>", '<|"|>']
-
-    def load_gemma():
-        _, tokenizer = load()
-        added = [AddedToken(text, special=True) for text in marks]
-        tokenizer._tokenizer.add_tokens(added, special_tokens=True)
-        tokenizer._tokenizer.chat_template = TEMPLATE.replace(
-            "<tool_call>", "<|tool_call><tool_call|>"
-        )
-        return make_tiny_model(max_position_embeddings=1024, vocab_size=261), tokenizer
-
-    caller = own_client(load=load_gemma)
-    choice = caller.chat(tools=TOOLS, tool_choice=NAMED, max_tokens=400).choice
-    [call], [sure] = choice["message"]["tool_calls"], choice["entropix"]["tool_calls"]
-    checked(call)
-    assert sure["fields"] == []
-    assert 0 < sure["confidence"] <= 1
 
 
 def test_other_constraints_and_tools_exclude_one_another(caller):

@@ -13,14 +13,7 @@ from entropix_mlx.api.tools import call_format, special_tokens
 from entropix_mlx.constraints.constraint import Constraint
 from entropix_mlx.constraints.matcher import matcher_for
 from entropix_mlx.errors import ConstraintError
-from entropix_mlx.tools.formats import (
-    HERMES,
-    LLAMA,
-    MISTRAL_LIST,
-    MISTRAL_NAMES,
-    Function,
-    find_format,
-)
+from entropix_mlx.tools.formats import HERMES, LLAMA, MISTRAL_LIST, MISTRAL_NAMES, Function
 from entropix_mlx.tools.reader import CallReader, ReasoningReader
 from tests.conftest import make_byte_tokenizer
 
@@ -197,78 +190,8 @@ def test_other_formats_are_read_with_the_parsers_of_mlx_lm():
         assert read(form, split(f"Well {call}{call}", cuts)) == ("Well ", [weather] * 2)
         assert read(form, split(f"{call[:-12]}", cuts))[1] == [weather]  # the end was cut off
         assert read(form, split("<|tool_call>nonsense<tool_call|>", cuts))[1] == []
-
-
-GEMMA = {"function_gemma": "<escape>", "gemma4": '<|"|>'}
-
-
-@pytest.fixture(params=GEMMA)
-def gemma(request):
-    """Return a tokenizer of Gemma's kind, its format and its quote."""
-    made, quote = make_byte_tokenizer(), GEMMA[request.param]
-    form = find_format("", request.param)
-    added = [AddedToken(text, special=True) for text in (form.start, form.after, quote)]
-    made._tokenizer.add_tokens(added, special_tokens=True)
-    return made, form, quote
-
-
-def test_arguments_of_gemma_fit_their_schema(gemma):
-    tokenizer, form, quote = gemma
-    kinds = {"enum": ["fair", ""]}, {"type": "boolean"}, {"type": "null"}
-    names = dict(zip(("sky", "dry", "no"), kinds, strict=True))
-    schema = {**WEATHER.parameters, "properties": {**WEATHER.parameters["properties"], **names}}
-    grammar = form.grammar(
-        [Function("weather", schema)], special_tokens(tokenizer), required=False, several=True
-    )
-    call = f"{form.start}call:weather{{city:{quote}Par, is{quote}%s}}{form.after}"
-    for more, found in (
-        ("", {}),
-        (",days:3", {"days": 3}),
-        (f",days:3,sky:{quote}fair{quote},dry:true", {"days": 3, "sky": "fair", "dry": True}),
-    ):
-        assert fits(tokenizer, grammar, call % more)
-        assert read(form, ["Well ", call % more, call % more]) == (
-            "Well ",
-            [("weather", {"city": "Par, is", **found})] * 2,
-        )
-    for more in (",days:x", ",other:3", f",sky:{quote}foul{quote}", ",dry:true,days:3"):
-        assert not fits(tokenizer, grammar, call % more)
-    assert not fits(tokenizer, grammar, f"{form.start}call:weather{{days:3}}{form.after}")
-    assert fits(tokenizer, grammar, "Hello")
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"type": "string", "pattern": "a"},
-        {"$ref": "#"},
-        {"type": ["string", "null"]},
-        {"anyOf": [{"type": "string", "minLength": 3}]},
-        True,
-    ],
-    ids=str,
-)
-def test_what_gemma_cannot_be_held_to_is_refused(gemma, value):
-    tokenizer, form, _ = gemma
-    wrong = Function("f", {"type": "object", "properties": {"a": value}})
     with pytest.raises(ConstraintError):
-        form.grammar([wrong], special_tokens(tokenizer), required=True, several=True)
-
-
-def test_arguments_may_be_nested_where_the_format_can_say_it(gemma):
-    tokenizer, form, quote = gemma
-    inner = {"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]}
-    outer = {"type": "object", "properties": {"a": {"type": "array", "items": inner}}}
-    options = {"required": True, "several": False}
-    if quote == "<escape>":
-        with pytest.raises(ConstraintError):
-            form.grammar([Function("f", outer)], special_tokens(tokenizer), **options)
-        return
-    grammar = form.grammar([Function("f", outer)], special_tokens(tokenizer), **options)
-    item = f"{{b:{quote}x{quote}}}"
-    call = f"{form.start}call:f{{a:[{item},{item}]}}{form.after}"
-    assert fits(tokenizer, grammar, call)
-    assert read(form, [call]) == ("", [("f", {"a": [{"b": "x"}] * 2})])
+        form.grammar(FUNCTIONS, {}, required=True, several=True)
 
 
 def test_tools_are_rendered_by_the_template():

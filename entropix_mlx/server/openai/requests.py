@@ -57,8 +57,6 @@ MOST_TOOLS = 128
 MOST_STOPS, LONGEST_STOP = 16, 512
 MOST_LISTED = 20
 """Tokens that are listed beside one."""
-SMALLEST_TOP_P = 1e-9
-"""What a `top_p` of 0 means, which OpenAI takes: the most probable token."""
 WIDEST_FORK, DEEPEST_FORK = 16, 256
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 WITHOUT_EFFECT = {
@@ -139,11 +137,6 @@ def _stops(value: Any) -> tuple[str, ...]:
     if len(stops) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in stops):
         raise ValueError(f"may hold {MOST_STOPS} texts of {LONGEST_STOP} characters at most")
     return stops
-
-
-def _top_p(value: Any) -> float:
-    is_zero = isinstance(value, int | float) and not isinstance(value, bool) and not value
-    return float(described()["top_p"].rule(SMALLEST_TOP_P if is_zero else value))
 
 
 def _of_object(value: Json) -> Json:
@@ -370,7 +363,6 @@ class CommonFields(_Described):
 
     max_completion_tokens: Annotated[int | None, whole(NO_LIMIT)] = None
     stop: Annotated[tuple[str, ...] | None, ruled(_stops)] = None
-    top_p: Annotated[float | None, ruled(_top_p)] = None
     n: Annotated[int, whole(1, MOST_ANSWERS)] = 1
     stream: Flag = False
     stream_options: StreamOptions | None = None

@@ -37,11 +37,6 @@ _PARAMS = {
 }
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
-_ERRORS = {
-    **{400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"},
-    **{404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error"},
-    503: "overloaded_error",
-}
 
 
 def parse_messages(body: Json, served: ServedModel) -> CompletionRequest:
@@ -138,8 +133,8 @@ def _read(message: Json) -> Iterator[Json]:
 
 def describe_error(error: RequestError) -> Json:
     """Return an error as Anthropic's clients read it."""
-    described = {"type": _ERRORS.get(error.status, "api_error"), "message": str(error)}
-    return {"type": "error", "error": described}
+    kind = error.body["error"]["type"].replace("server", "api")
+    return {"type": "error", "error": {"type": kind, "message": str(error)}}
 
 
 class _MessageTranslator(Translator):
