@@ -6,7 +6,6 @@ Nothing else asks which device it is.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
-from .ranks import least, share
+from .ranks import least
 
 if TYPE_CHECKING:
     from .base import LanguageModel
@@ -48,19 +47,6 @@ def compiles() -> bool:
     needs a C++ compiler and a second for each kernel.
     """
     return not on_cpu() or os.environ.get("ENTROPIX_COMPILE") == "1"
-
-
-def pass_cost(model: LanguageModel, tokens: int) -> float:
-    """Return how long a pass of one sequence over so many tokens takes, relative to one token."""
-
-    def seconds(count: int) -> float:
-        cache = model.make_cache()
-        start = time.perf_counter()
-        mx.eval(model(mx.zeros((1, count), mx.int32), cache, queries=count))
-        return time.perf_counter() - start
-
-    several, one = (min(seconds(count) for _ in range(3)) for count in (tokens, 1))
-    return share(several / one, model.group)
 
 
 def arrange(model: nn.Module, unpack: bool | None = None) -> None:

@@ -191,7 +191,7 @@ def measure_attention(layers: Sequence[mx.array]) -> mx.array:
             fused = compiles() and 1 not in scores.shape[-2:]
             of_keys = _compiled_sums() if fused else attention_sums
             columns = _compiled_columns() if fused else _attention_columns
-            measured.append(columns(*of_keys(scores, each_head), heads))
+            measured.append(columns(of_keys(scores, each_head), heads))
     return measured[0].squeeze(0) if len(layers) == 1 else mx.concatenate(measured).mean(axis=0)
 
 
@@ -222,20 +222,17 @@ def attention_sums(
 
 
 def _attention_columns(
-    negentropy: mx.array,
-    spread: mx.array,
-    distance: mx.array,
-    of_keys: mx.array,
-    heads: mx.array,
+    sums: tuple[mx.array, mx.array, mx.array, mx.array], heads: mx.array
 ) -> mx.array:
     """Return the five metrics `(…, 5)` of `attention_sums`; `heads` are what divides each."""
+    negentropy, spread, distance, of_keys = sums
     visible, magnitude = (part.squeeze(0) for part in mx.split(of_keys, 2))
-    sums = mx.concatenate([negentropy, spread, distance, distance, magnitude], axis=-1)
-    return sums / mx.where(_A_KEY, visible, heads)
+    columns = mx.concatenate([negentropy, spread, distance, distance, magnitude], axis=-1)
+    return columns / mx.where(_A_KEY, visible, heads)
 
 
 @lru_cache(maxsize=1)
-def _compiled_sums() -> Callable[..., tuple[mx.array, ...]]:
+def _compiled_sums() -> Callable[..., tuple[mx.array, mx.array, mx.array, mx.array]]:
     compiled: Callable[..., Any] = mx.compile(attention_sums, shapeless=True)
     return compiled
 

@@ -15,7 +15,6 @@ on.
 from __future__ import annotations
 
 import itertools
-import math
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -68,22 +67,3 @@ def sampler(
         return queued.token
 
     return draw
-
-
-def logits_processor(
-    name: str = "entropix", profile: str | Path | Profile = REFERENCE, **options: Any
-) -> Callable[[mx.array, mx.array], mx.array]:
-    """Return one of mlx-lm's ``logits_processors=``, for where the sampler cannot be chosen.
-
-    It leaves one token possible, the one that the sampler draws, so any sampler takes it.
-    The log probabilities that mlx-lm reports are those of this certainty.
-
-    Args and errors: as for `sampler`.
-    """
-    draw = sampler(name, profile, **options)
-
-    def process(tokens: mx.array, logits: mx.array) -> mx.array:
-        chosen = draw(logits)[:, None]
-        return mx.where(mx.arange(logits.shape[-1]) == chosen, 0.0, -math.inf).astype(logits.dtype)
-
-    return process

@@ -15,42 +15,11 @@ from entropix_mlx.step import LOOP, Origin, Step
 from entropix_mlx.summary import Summary
 from tests.scripted import PROMPT, PROSE, TOKENIZER, scripted
 
-WORDS = [
-    "sea",
-    "light",
-    "keeper",
-    "gull",
-    "stone",
-    "night",
-    "wind",
-    "lamp",
-    "harbour",
-    "ship",
-    "winter",
-    "song",
-    "river",
-    "hand",
-    "door",
-    "salt",
-    "red",
-    "silver",
-    "slowly",
-    "never",
-    "over",
-    "under",
-    "count",
-    "turn",
-    "sleep",
-    "carry",
-    "open",
-    "break",
-    "the",
-    "a",
-    "of",
-    "and",
-    "in",
-    "with",
-]
+WORDS = re.findall(
+    r"\w+",
+    "sea light keeper gull stone night wind lamp harbour ship winter song river hand door salt red"
+    " silver slowly never over under count turn sleep carry open break the a of and in with",
+)
 TOKEN = re.compile(r" ?[^\W\d]+|\d|\s+|[^\w\s]+")
 """About as vocabularies divide a text."""
 
@@ -194,31 +163,6 @@ def test_a_loop_is_ended_within_eighty_tokens(period, before, seed):
     same, text = (" ".join(chance.choices(words, k=k)) for k in (period, before))
     found = loop_at(f"{text} " + f"{same} " * 90)
     assert before < found <= before + period + 80
-
-
-def test_a_sentence_that_is_every_item_of_a_list_is_a_loop():
-    items = [f"{n}. The keeper counts the ships of the harbour.\n" for n in range(1, 40)]
-    found = loop_at("".join(items))
-    assert found is not None
-    assert found < len(TOKEN.findall(items[0])) + 100
-
-
-@pytest.mark.parametrize(
-    "repeated",
-    [
-        "In {} the ships of the harbour count no stones and the keeper will open every door. ",
-        "```\ndef carry(stone):\n    return carry(stone)\n\n",
-        "```\nturn = light.open.over.light.open.over.",
-        "```\n        self.force_per_square_inch = 0.0\n",
-        "```\n    elif not check(stone, keeper):\n        stop('a stone')\n",
-        "```\nlamp = Lamp(stone_of_night='red', salt_of_night='red',",
-    ],
-)
-def test_a_sentence_with_another_number_and_code_that_is_no_row_are_loops(repeated):
-    begin, fence, line = repeated.rpartition("```\n")
-    found = loop_at(begin + fence + "".join(line.format(n) for n in range(100, 160)))
-    assert found is not None
-    assert found <= 2 * len(TOKEN.findall(line)) + 2 * REPEATED
 
 
 def test_signs_and_code_may_be_repeated_longer_but_not_for_ever():

@@ -78,10 +78,6 @@ def test_caches_get_half_of_what_the_weights_leave(monkeypatch):
         assert device.cache_tokens(model) == tokens
 
 
-def test_a_block_costs_something():
-    assert device.pass_cost(LanguageModel(*make("llama")), 4) > 0
-
-
 @pytest.mark.parametrize("kind", ["llama", "minicpm3", "gpt_oss", "deepseek_v2", "qwen3_5"])
 def test_a_model_loaded_in_one_thread_generates_in_others(kind):
     def load() -> LanguageModel:
