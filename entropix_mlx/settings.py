@@ -173,6 +173,9 @@ class Settings:
     """Answers of which the best is chosen: N, or auto for several where the first is unsure. The
     section ``answers`` of the profile says how. For `stream_answers`, `generate`, `batch_generate`
     and `Session`."""
+    budget: Annotated[float, Described(Number(1, MOST_ANSWERS), decides=False)] = 2.0
+    """Tokens that answers=auto may spend, in times those of single answers. On average over the
+    prompts of a batch or a conversation."""
     thinking_budget: Annotated[int | None, _whole(0)] = None
     """Tokens of reasoning at most. The model's own end tag ends it then; None is no limit."""
     constraint: Annotated[Constraint | None, Described(Constraint.of, decides=False)] = None

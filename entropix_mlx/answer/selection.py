@@ -1,8 +1,7 @@
 """Several answers to a prompt: whether more than the first are needed, and which is chosen.
 
 The score of an answer is the lowest mean log p of three tokens in a row; the best one is chosen.
-The same score of the first answer is the gate of ``auto``. The largest entropy tells hard questions
-from easy ones, but not the answers to one question apart, and is no such score.
+Whether a first answer is unsure is told by its mean log p, among other first answers: `Budget`.
 """
 
 from __future__ import annotations
@@ -19,13 +18,15 @@ from ..step import Step
 from ..summary import forward_tokens
 
 SCORE = "lowest_logprob"
+SURENESS = "mean_logprob"
 
 
 class Enough(StrEnum):
     """Why no more answers were drawn, or awaited."""
 
-    SURE = "sure"  # the first one reached the gate
+    SURE = "sure"  # the first one is not among the least sure that can be paid for
     ALL = "all"  # all came to their ends
+    BUDGET = "budget"  # more of them cannot be paid for
     INTERRUPTED = "interrupted"
 
 
@@ -104,30 +105,41 @@ class AnswerSelection:
     are complete, or else the first.
     """
 
-    def __init__(self, rule: AnswersRule, answers: int | str, seed: int) -> None:
+    def __init__(
+        self, rule: AnswersRule, answers: int | str, seed: int, budget: float = math.inf
+    ) -> None:
         """Begin with the first answer; with a number, also with the others.
 
         Args:
             rule: of the profile.
-            answers: a number, or ``"auto"``.
+            answers: a number, or ``"auto"``, with which a `Budget` decides.
             seed: of the first answer; those of the others are derived from it.
+            budget: the times the tokens of the first answer that all may have, on average.
         """
-        self._rule = rule
-        self._gated = not isinstance(answers, int)
-        self._most = answers if isinstance(answers, int) else rule.count
+        self.most = answers if isinstance(answers, int) else rule.count
+        self.budget = budget
+        self.decided = False
+        """Whether it is known how many answers there are."""
+        self.out_of_budget = False
+        """Whether the others were ended because more of their tokens cannot be paid for."""
         self.candidates = [Candidate(0, seed)]
-        if not self._gated:
-            self._draw()
+        if isinstance(answers, int):
+            self.draw(answers - 1)
 
     @property
     def done(self) -> bool:
-        return all(candidate.ended for candidate in self.candidates)
+        return self.decided and all(candidate.ended for candidate in self.candidates)
 
-    def proceed(self) -> None:
-        """Draw the other answers, if the first one has turned out to be unsure."""
-        first = self.candidates[0]
-        if len(self.candidates) == 1 and first.ended and first.complete and not self._sure:
-            self._draw()
+    def draw(self, others: int) -> None:
+        """Add other answers; none if the first one is to be the only one."""
+        self.decided = True
+        seed = self.candidates[0].seed
+        self.candidates += [Candidate(n, derived(seed, n)) for n in range(1, others + 1)]
+
+    @property
+    def sureness(self) -> float:
+        """`SURENESS` of the first answer; −∞ without any tokens."""
+        return score_of(SURENESS, AnswerMetrics.of(self.candidates[0].steps))
 
     @property
     def complete(self) -> list[Candidate]:
@@ -144,9 +156,18 @@ class AnswerSelection:
 
     @property
     def stopped(self) -> Enough:
+        if self.out_of_budget:
+            return Enough.BUDGET
         if len(self.complete) < len(self.candidates):
             return Enough.INTERRUPTED
-        return Enough.SURE if self._sure else Enough.ALL
+        if len(self.candidates) == self.most:
+            return Enough.ALL
+        return Enough.SURE if len(self.candidates) == 1 else Enough.BUDGET
+
+    @property
+    def times(self) -> float:
+        """Forward tokens of all answers, in those of the first one."""
+        return self.forward_tokens / max(1, self.candidates[0].forward_tokens)
 
     def to_dict(self) -> dict[str, Any]:
         standing = self.standing
@@ -155,6 +176,7 @@ class AnswerSelection:
             "chosen": self.candidates.index(self.chosen),
             "stopped": str(self.stopped),
             "forward_tokens": self.forward_tokens,
+            "times": round(self.times, 3),
             "complete": standing.complete,
             "confidence": standing.confidence,
         }
@@ -169,21 +191,13 @@ class AnswerSelection:
 
     def __str__(self) -> str:
         if self.stopped is Enough.SURE:
-            return "1 answer, which is sure"
+            return "1 answer, which is not among the least sure"
         chosen = self.chosen
         return (
             f"{len(self.complete)} of {len(self.candidates)} answers are complete; number"
             f" {self.candidates.index(chosen) + 1} was chosen ({SCORE} {chosen.score:.2f});"
-            f" {self.forward_tokens} forward tokens in all"
+            f" {self.forward_tokens} forward tokens in all, {self.times:.1f} times those of one"
         )
-
-    @property
-    def _sure(self) -> bool:
-        return self._gated and self.candidates[0].score >= self._rule.threshold
-
-    def _draw(self) -> None:
-        seed = self.candidates[0].seed
-        self.candidates += [Candidate(n, derived(seed, n)) for n in range(1, self._most)]
 
 
 def derived(seed: int, number: int) -> int:

@@ -82,7 +82,7 @@ def batch_generate(
     hooked = _one_each(options.pop("hooks", None), Hooks, len(prompts), "hooks")
     answers: list[BatchAnswer] = []
     sequences: list[TextSequence | None] = []
-    runner = Runner(model, tokenizer, size=batch)
+    runner = Runner(model, tokenizer, size=batch, ranked=True)
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
         called = hook or Hooks()
         parsed, others = parse_options(own, options, ("hooks",))

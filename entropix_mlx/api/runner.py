@@ -6,14 +6,17 @@ them are needed, is decided here, with an `AnswerSelection`.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
+from threading import Event
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from ..answer.budget import Budget
 from ..answer.hooks import Hooks
 from ..answer.selection import AnswerSelection
 from ..engine.batch import Batch, shorten
@@ -21,6 +24,7 @@ from ..engine.prompts import PromptCache
 from ..engine.sequence import Sequence as TextSequence
 from ..models import caches
 from ..models.base import LanguageModel
+from ..models.ranks import share
 from ..samplers.registry import find_sampler
 from ..settings import ResolvedSettings, Settings, draw_seed
 from ..step import Step
@@ -30,20 +34,13 @@ FURTHER_SAMPLER = "temperature"
 SHARED_BYTES = 2**28
 """Of the texts that are kept for prompts which begin as they do."""
 RESOLVED = 16
-"""Settings whose samplers are cached: sequences that share a sampler are measured together."""
-_NOT_DECIDING: dict[str, Any] = {
-    "seed": 0,
-    "max_tokens": 0,
-    "attention_layers": "last",
-    "top_logprobs": 0,
-    "speculation": "off",
-    "stop": (),
-    "loops": "allow",
-    "constraint": None,
-    "thinking_budget": None,
-    "answers": 1,
-}
-"""Fields of `Settings` that no sampler reads."""
+"""Settings whose samplers and budgets are kept: what shares a sampler is measured together."""
+WINDOW = 128
+"""Prompts of a batch among whose first answers the least sure ones are found."""
+
+
+Budgets = deque[tuple[Settings, Budget]]
+"""By the settings that a sampler decides by."""
 
 
 class Several:
@@ -52,33 +49,46 @@ class Several:
     def __init__(self, first: TextSequence, batch: Batch) -> None:
         """Begin with the first answer; with a number in its setting `answers`, add all others."""
         self.selection = AnswerSelection(
-            first.resolved.profile.answers, first.resolved.settings.answers, first.resolved.seed
+            first.resolved.profile.answers,
+            first.resolved.settings.answers,
+            first.resolved.seed,
+            first.resolved.settings.budget,
         )
         self.sequences = [first]
         self._batch = batch
         self._cache = None if first.cache is None else caches.copy(first.cache)
         self._hooks = replace(first.hooks, choose=None, on_fork=None, on_prefill=None)
         self._resolved: ResolvedSettings | None = None
-        self._add_drawn()
+        self.add_drawn()
 
     @property
     def done(self) -> bool:
         return self.selection.done
 
-    def proceed(self, steps: Iterable[tuple[TextSequence, Step]]) -> None:
-        """Take the steps of a pass; add the answers that are needed now."""
+    def take(self, steps: Iterable[tuple[TextSequence, Step]]) -> int:
+        """Take the steps of a pass; return how many tokens came to other answers than the first."""
         candidates = dict(zip(self.sequences, self.selection.candidates, strict=True))
+        others = 0
         for sequence, step in steps:
             if sequence in candidates:
                 candidates[sequence].steps.append(step)
+                others += sequence is not self.sequences[0]
         for sequence, candidate in candidates.items():
             if self.sequences[0].error is not None:
                 sequence.end()
             candidate.ended = sequence.ended
-        self.selection.proceed()
-        self._add_drawn()
+        return others
 
-    def _add_drawn(self) -> None:
+    def cut(self) -> None:
+        """End the other answers where they are."""
+        for sequence, candidate in zip(
+            self.sequences[1:], self.selection.candidates[1:], strict=True
+        ):
+            if not sequence.ended:
+                sequence.end()
+                candidate.ended = self.selection.out_of_budget = True
+
+    def add_drawn(self) -> None:
         first = self.sequences[0]
         for candidate in self.selection.candidates[len(self.sequences) :]:
             if self._resolved is None:
@@ -120,16 +130,29 @@ class Runner:
         size: int = 1,
         cache: PromptCache | None = None,
         pipelined: bool = True,
+        budgets: Budgets | None = None,
+        ranked: bool = False,
     ) -> None:
-        """Begin without answers; the arguments are those of `Batch`."""
+        """Begin without answers; most arguments are those of `Batch`.
+
+        Args:
+            budgets: of the runners before this one that answered the same person; this one adds
+                to them.
+            ranked: whether the first answers to `WINDOW` prompts are awaited, of which the least
+                sure ones get more; else each is compared with those before it.
+        """
         if cache is None and size > 1:
             cache = PromptCache(SHARED_BYTES)
         self.batch = Batch(model, tokenizer, size=size, cache=cache, pipelined=pipelined)
         self._several: dict[TextSequence, Several] = {}
+        """The answers to prompts, by the first of them."""
         self._chosen: WeakKeyDictionary[TextSequence, AnswerSelection] = WeakKeyDictionary()
         """The answers to prompts of which one has been chosen, by the first of them."""
-        """By the first sequence of each."""
         self._resolved: deque[tuple[Settings, ResolvedSettings]] = deque(maxlen=RESOLVED)
+        self._budgets: Budgets = deque(maxlen=RESOLVED) if budgets is None else budgets
+        self._ranked = Budget(ranked=True) if ranked else None
+        self._behind: dict[TextSequence, Several] = {}
+        """Answers to prompts behind the window of those that are ranked."""
 
     def __enter__(self) -> Runner:
         self.batch.__enter__()
@@ -144,7 +167,7 @@ class Runner:
         Raises:
             ProfileError, SamplerError: the settings do not fit.
         """
-        alike = replace(settings, **_NOT_DECIDING)
+        alike = settings.deciding
         known = next((resolved for other, resolved in self._resolved if other == alike), None)
         if known is None:
             known = alike.resolved(self.batch.model.config)
@@ -180,15 +203,28 @@ class Runner:
             cache=cache,
             scored=scored,
         )
-        self.batch.add(sequence)
         single = answered or forced or scored is not None
-        if resolved.settings.answers != 1 and not single:
+        answers = 1 if single else resolved.settings.answers
+        if answers == "auto" and self._ranked is not None:
+            self._behind[sequence] = Several(sequence, self.batch)
+            return sequence
+        if answers != 1:
             self._several[sequence] = Several(sequence, self.batch)
-        return sequence
+        return self.batch.add(sequence)
+
+    def _budget_of(self, first: TextSequence) -> Budget:
+        if self._ranked is not None:
+            return self._ranked
+        alike = first.resolved.settings.deciding
+        known = next((budget for other, budget in self._budgets if other == alike), None)
+        if known is None:
+            known = Budget()
+            self._budgets.append((alike, known))
+        return known
 
     def selection(self, sequence: TextSequence) -> AnswerSelection | None:
         """Return all answers to the prompt of a first one; None where it is the only one."""
-        several = self._several.get(sequence)
+        several = self._several.get(sequence) or self._behind.get(sequence)
         return self._chosen.get(sequence) if several is None else several.selection
 
     def done(self, sequence: TextSequence) -> bool:
@@ -213,10 +249,31 @@ class Runner:
         return shown
 
     def _run_pass(self) -> list[tuple[TextSequence, Step]]:
+        if self._behind and not any(map(_is_budgeted, self._several)):
+            for first in list(self._behind)[:WINDOW]:
+                self._several[first] = self._behind.pop(first)
+                self.batch.add(first)
         steps = self.batch.step()
-        for several in self._several.values():
-            several.proceed(steps)
+        for first, several in self._several.items():
+            others = several.take(steps)
+            if _is_budgeted(first):
+                self._budget_of(first).spend(others)
+        self._divide()
         return steps
+
+    def _divide(self) -> None:
+        """Draw other answers where the budgets allow it, and end those that they do not."""
+        shared: dict[Budget, list[Several]] = {}
+        for first, several in self._several.items():
+            if _is_budgeted(first):
+                shared.setdefault(self._budget_of(first), []).append(several)
+        for budget, those in shared.items():
+            for several in those:
+                if budget.exhausted:
+                    several.cut()
+            budget.divide([several.selection for several in those])
+            for several in those:
+                several.add_drawn()
 
     def stream_all(self, first: TextSequence) -> Generator[tuple[int, Step], None, None]:
         """Yield the steps of several answers as they come, each with the number of its answer.
@@ -249,3 +306,60 @@ class Runner:
         for _ in self.stream_all(first):
             pass
         yield from selection.chosen.steps
+
+
+def _is_budgeted(first: TextSequence) -> bool:
+    return first.resolved.settings.answers == "auto"
+
+
+class SharedRunner(Runner):
+    """The runner of rank 0. An answer begins and is cancelled between two passes, on all ranks."""
+
+    def __enter__(self) -> Runner:
+        share(True, self.batch.model.group)
+        self._added: list[tuple[Any, ...]] = []
+        self._cancels: list[tuple[Hooks, Event]] = []
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        share(None, self.batch.model.group)
+        super().__exit__()
+
+    def add(
+        self,
+        prompt: Sequence[int],
+        resolved: ResolvedSettings,
+        hooks: Hooks | None = None,
+        **options: Any,
+    ) -> TextSequence:
+        hooks, cancel = hooks or Hooks(), Event()
+        sequence = super().add(prompt, resolved, replace(hooks, cancel=cancel), **options)
+        settings = replace(resolved.settings, seed=resolved.seed)
+        self._added.append((list(prompt), settings, options))
+        self._cancels.append((hooks, cancel))
+        return sequence
+
+    def advance(self) -> list[tuple[TextSequence, Step]]:
+        cancelled = [at for at, (hooks, _) in enumerate(self._cancels) if hooks.cancelled()]
+        added, self._added = self._added, []
+        share((added, cancelled), self.batch.model.group)
+        for at in cancelled:
+            self._cancels[at][1].set()
+        return super().advance()
+
+
+def follow(model: LanguageModel, tokenizer: TokenizerWrapper, size: int, cache_bytes: int) -> None:
+    """Compute what rank 0's runners do, until it calls `share(None)` outside of them."""
+    while share(None, model.group):
+        cancels: list[Event] = []
+        with Runner(model, tokenizer, size=size, cache=PromptCache(cache_bytes)) as runner:
+            while (news := share(None, model.group)) is not None:
+                added, cancelled = news
+                for prompt, settings, options in added:
+                    cancels.append(Event())
+                    hooks = Hooks(cancel=cancels[-1])
+                    runner.add(prompt, runner.resolve(settings), hooks, **options)
+                for at in cancelled:
+                    cancels[at].set()
+                with contextlib.suppress(Exception):  # which rank 0 reports
+                    runner.advance()

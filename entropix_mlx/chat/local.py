@@ -8,6 +8,7 @@ cache to the beginning that both have in common, and computes only the rest of t
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from threading import Event
@@ -19,7 +20,7 @@ from ..answer.selection import AnswerSelection
 from ..answer.thinking import Thinking
 from ..api.attention import attention_map
 from ..api.prompts import conversation_prompt
-from ..api.runner import Runner
+from ..api.runner import RESOLVED, Budgets, Runner
 from ..api.score import distribution_after
 from ..engine.prompts import PromptCache
 from ..engine.sequence import Sequence as TextSequence
@@ -86,6 +87,7 @@ class Session(ChatSession):
         self.context_length = model.config.max_position_embeddings
         self._context = Context(tokenizer, self.context_length)
         self._cache = PromptCache(CACHE_BYTES)
+        self._budgets: Budgets = deque(maxlen=RESOLVED)
         self._answering: TextSequence | None = None
 
     @property
@@ -169,7 +171,13 @@ class Session(ChatSession):
         if self.notes is not None:
             retrieve = self.notes.about(self.conversation.last.question)
         hooks = Hooks(cancel, self.on_prefill, self.choose, self.on_fork, retrieve)
-        runner = Runner(self._model, self._tokenizer, size=resolved.most_answers, cache=self._cache)
+        runner = Runner(
+            self._model,
+            self._tokenizer,
+            size=resolved.most_answers,
+            cache=self._cache,
+            budgets=self._budgets,
+        )
         first = runner.add(prompt, resolved, hooks, answered=before, forced=forced)
         self._answering, self.several = first, runner.selection(first)
         if self.several is None:

@@ -61,7 +61,7 @@ def serve(
     """
     if not all(map(find_spec, ("starlette", "uvicorn", "prometheus_client"))):
         raise EntropixError("the server needs more packages: pip install 'entropix_mlx[server]'")
-    from ..api.shared_runner import follow
+    from ..api.runner import follow
     from ..models.ranks import share
     from ..server.access import Access, is_loopback
     from ..server.app import Server

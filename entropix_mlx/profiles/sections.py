@@ -210,8 +210,7 @@ class Abstain:
 
 @dataclass(frozen=True, config=FIXED)
 class AnswersRule:
-    """When more answers are drawn to a prompt, and how one of them is chosen."""
+    """How more answers are drawn to a prompt."""
 
-    threshold: Threshold
     count: Annotated[int, up_to(MOST_ANSWERS, 2)]
     temperature: Positive

@@ -307,8 +307,7 @@ class ServingEngine:
                 self._fail_waiting(stopping_error())
 
     def _open_runner(self) -> None:
-        from ..api.runner import Runner
-        from ..api.shared_runner import SharedRunner
+        from ..api.runner import Runner, SharedRunner
         from ..engine.prompts import PromptCache
 
         assert self._loaded is not None

@@ -9,7 +9,7 @@ from entropix_mlx import Session, Settings, batch_generate, generate, stream_gen
 from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.answer.selection import Enough
 from entropix_mlx.api.generate import stream_answers
-from entropix_mlx.api.runner import further
+from entropix_mlx.api.runner import Runner, further
 from entropix_mlx.engine import batch as engine
 from entropix_mlx.errors import SettingsError
 from entropix_mlx.profiles.profile import Profile
@@ -17,8 +17,8 @@ from tests.answer.test_forks import always_branch
 from tests.conftest import make_tiny_model
 
 PROMPT = list(b"The quick brown fox")
-UNSURE = {"answers": {"threshold": 0.0, "count": 5}}
-SURE = {"answers": {"threshold": -99.0, "count": 5}}
+UNSURE = {"changes": {"answers": {"count": 5}}, "answers": "auto", "budget": 8}
+SURE = UNSURE | {"budget": 1}
 PLAIN = Settings(seed=3, max_tokens=12, sampler="greedy")
 
 
@@ -65,7 +65,7 @@ def finished(stream):
     ],
 )
 def test_each_answer_is_what_it_is_alone(ask, tiny_model, endless, prefilled, answers, more):
-    settings = replace(PLAIN, answers=answers, changes=UNSURE, **more)
+    settings = replace(PLAIN, **(UNSURE | {"answers": answers}), **more)
     several = finished(ask(settings))
     assert sum(prefilled) == len(PROMPT) - 1, "the prompt is computed once"
     assert len(several.candidates) == 5
@@ -83,7 +83,7 @@ def test_each_answer_is_what_it_is_alone(ask, tiny_model, endless, prefilled, an
 
 
 def test_a_sure_answer_is_the_only_one(ask, tiny_model, endless):
-    settings = replace(PLAIN, answers="auto", changes=SURE)
+    settings = replace(PLAIN, **SURE)
     several, steps = ask(settings)
     found = list(steps)
     alone = list(stream_generate(tiny_model, endless, PROMPT, PLAIN))
@@ -94,7 +94,7 @@ def test_a_sure_answer_is_the_only_one(ask, tiny_model, endless):
 
 
 def test_the_first_answer_comes_first_and_whole(ask):
-    _, steps = ask(answers="auto", changes=UNSURE)
+    _, steps = ask(**UNSURE)
     found = [number for number, _ in steps]
     assert found == sorted(found, key=bool)
     assert found.count(0) == PLAIN.max_tokens
@@ -112,7 +112,7 @@ def test_cancelled_in_the_middle_all_texts_stay(ask):
 
 
 def test_a_loop_that_is_left_can_still_be_chosen_from(ask):
-    several, steps = ask(answers="auto", changes=UNSURE)
+    several, steps = ask(**UNSURE)
     for number, step in steps:
         if number == 0 and step.finish_reason:
             break
@@ -123,7 +123,7 @@ def test_a_loop_that_is_left_can_still_be_chosen_from(ask):
 def test_a_batch_brings_the_chosen_ones(tiny_model, endless, ask, prefilled):
     prompts = [PROMPT, list(b"x = 3;"), list(b"A")]
     settings = [
-        replace(PLAIN, answers="auto", changes=UNSURE),
+        replace(PLAIN, **UNSURE),
         PLAIN,
         replace(PLAIN, answers=3, max_tokens=5),
     ]
@@ -166,9 +166,13 @@ def test_a_closed_batch_keeps_what_there_is(tiny_model, endless):
 def test_an_answer_that_fails_ends_alone(tiny_model, endless, answers):
     hooks = [Hooks(), Hooks(on_prefill=lambda done, total: 1 / 0)]
     batch = batch_generate(
-        tiny_model, endless, [PROMPT, list(b"x = 3;")], PLAIN, answers=answers,
-        changes=UNSURE, hooks=hooks,
-    )  # fmt: skip
+        tiny_model,
+        endless,
+        [PROMPT, list(b"x = 3;")],
+        PLAIN,
+        hooks=hooks,
+        **(UNSURE | {"answers": answers}),
+    )
     one, other = batch.finish()
     assert one.error is None
     assert isinstance(other.error, ZeroDivisionError)
@@ -191,7 +195,7 @@ def test_a_cached_beginning_is_shared_too(tiny_model, endless):
     list(stream_generate(tiny_model, endless, PROMPT[:9], max_tokens=1, prompt_cache=cache))
     begun = int(cache[0].offset)
     stream = stream_answers(
-        tiny_model, endless, PROMPT[begun:], PLAIN, answers="auto", changes=UNSURE,
+        tiny_model, endless, PROMPT[begun:], PLAIN, **UNSURE,
         prompt_cache=cache,
     )  # fmt: skip
     several = finished(stream)
@@ -203,7 +207,7 @@ def test_a_cached_beginning_is_shared_too(tiny_model, endless):
 @pytest.fixture
 def session(word_tokenizer):
     model = make_tiny_model(max_position_embeddings=4096)
-    settings = replace(PLAIN, answers="auto", changes=UNSURE, max_tokens=6)
+    settings = replace(PLAIN, **UNSURE, max_tokens=6)
     return Session(model, word_tokenizer, settings)
 
 
@@ -224,7 +228,7 @@ def test_a_session_keeps_all_answers_and_goes_on_from_the_chosen_one(session):
 
 
 def test_a_sure_session_is_like_any_other(session):
-    session.settings = replace(session.settings, changes=SURE)
+    session.settings = replace(session.settings, **SURE)
     steps = list(session.send("Hello"))
     assert (len(session.conversation.last.answers), session.several.stopped) == (1, Enough.SURE)
     cached = session.cached_tokens
@@ -254,3 +258,26 @@ def test_a_cancelled_session_has_its_texts(session):
     assert turn.selected == 0
     assert all(answer.steps for answer in turn.answers)
     assert list(session.send("And then?"))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_hundred_prompts_cost_twice_as_much_as_single_answers(
+    tiny_model, word_tokenizer, at_once
+):
+    prompts = [list(f"{number**3} times".encode()) for number in range(100)]
+    settings = replace(PLAIN, answers="auto", sampler="temperature", temperature=1.0, max_tokens=9)
+    if at_once:
+        batch = batch_generate(tiny_model, word_tokenizer, prompts, settings, batch=16)
+        found = [answer.several for answer in batch.finish()]
+    else:
+        runner = Runner(tiny_model, word_tokenizer, size=8)
+        found = []
+        for prompt in prompts:
+            first = runner.add(prompt, runner.resolve(settings))
+            while not runner.done(first):
+                runner.advance()
+            found.append(runner.selection(first))
+    alone = sum(several.candidates[0].forward_tokens for several in found)
+    times = sum(several.forward_tokens for several in found) / alone
+    assert 1.4 < times <= 2.1
+    assert {len(several.candidates) for several in found} >= {1, 8}

@@ -161,7 +161,7 @@ def test_notes_without_a_matching_passage_change_nothing(generate, notes):
     assert generate(*asked, "--notes", notes) == generate(*asked)
 
 
-UNSURE = ("--set", "answers.threshold=0", "--set", "answers.count=4")
+UNSURE = ("--budget", "8", "--set", "answers.count=4")
 
 
 def test_several_answers_and_the_chosen_one(generate, monkeypatch):

@@ -238,9 +238,9 @@ def test_settings_of_the_server_hold_where_a_request_says_nothing(own_client, ex
 
 
 def test_one_of_several_answers_is_what_the_library_chooses(client, expected):
-    unsure = {"answers": {"threshold": 0.0, "count": 3}}
-    steps = expected(answers="auto", changes=unsure, sampler="greedy")
-    own = {"sampler": "greedy", "set": {"answers.threshold": 0, "answers.count": 3}}
+    count = {"answers": {"count": 3}}
+    steps = expected(answers="auto", budget=8, changes=count, sampler="greedy")
+    own = {"sampler": "greedy", "budget": 8, "set": {"answers.count": 3}}
     replies = [client.complete(**own, answers="auto"), client.complete(**own, answers=3)]
     for reply in replies:
         record = reply.choice["entropix"]["answers"]
@@ -249,7 +249,7 @@ def test_one_of_several_answers_is_what_the_library_chooses(client, expected):
     assert replies[0].choice["text"] == text_of(steps)
     streamed = client.complete(**own, answers="auto", stream=True).events
     assert "".join(event["choices"][0]["text"] for event in streamed) == text_of(steps)
-    assert streamed[-1]["choices"][0]["entropix"]["answers"]["stopped"] in ("all", "decided")
+    assert streamed[-1]["choices"][0]["entropix"]["answers"]["stopped"] in ("all", "budget")
     assert "answers" not in client.chat(**own).choice["entropix"]
     both = client.chat(**own, answers=2, n=2).json["choices"]
     assert [len(one["entropix"]["answers"]["answers"]) for one in both] == [2, 2]
