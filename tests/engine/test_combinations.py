@@ -33,7 +33,8 @@ ASKED = {
     "several answers": {"answers": 3},
     "answers if unsure": {
         "answers": "auto",
-        "changes": {"answers": {"threshold": 0.0, "count": 3}},
+        "changes": {"answers": {"count": 3}},
+        "budget": 8,
     },
     "forks": {"sampler": "entropix", "profile": always_branch(min_gap=3, width=3, depth=3)},
     "constraint": {"constraint": Constraint("regex", "[a-f]{3,20}(-[0-9]{2,4})*")},
