@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from .. import limits
 from ..chat.remote import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError
 from ..settings import BATCH, Settings
-from .shared import output, server_log
+from .shared import output
 from .shared.loading import load_model
 from .shared.options import FIRST, File, ModelOptions, command
 from .shared.output import INTERRUPTED
@@ -86,7 +87,7 @@ def serve(
         output.leave(0)
     capacity = Capacity(batch, MAX_QUEUE, _size(cache_memory))
     bound = bind(host, port)
-    server_log.begin()
+    _log_as_a_server()
     sources = _sources(model, [path.expanduser() for path in models])
     engine = ServingEngine(capacity, ServerMetrics())
     engine.start()
@@ -106,6 +107,17 @@ def serve(
     if model.group is not None:
         share(None, model.group)
     output.leave(0)
+
+
+def _log_as_a_server() -> None:
+    """Print what we and the libraries log, warnings included; nothing about requests is logged."""
+    import transformers  # noqa: F401  # which gives its logger a handler when it is imported
+
+    for library in map(logging.getLogger, ("entropix_mlx", "transformers", "huggingface_hub")):
+        library.handlers.clear()
+        library.propagate = True
+    logging.basicConfig(format="%(message)s")
+    logging.captureWarnings(True)
 
 
 def _sources(model: ModelOptions, others: Iterable[Path]) -> list[ModelSource]:

@@ -51,15 +51,6 @@ def test_a_mistake_is_a_message_and_the_conversation_goes_on(chat):
     assert "shorten the message" in err
 
 
-def test_a_terminal_does_not_obey_an_answer(chat, monkeypatch):
-    options = ("--color", "never", "--regex", "\x1b{6}")
-    assert chat("One?", options=options)[1].count("\x1b") == 6, "in a pipe or a file as it is"
-    screen = Terminal()
-    monkeypatch.setattr("sys.stdout", screen)
-    chat("One?", options=options)
-    assert (screen.getvalue().count("␛"), screen.getvalue().count("\x1b")) == (6, 0)
-
-
 def test_every_answer_is_recorded(chat, tmp_path):
     folder = tmp_path / "traces"
     code, out, err = chat("One?", "Two?", options=("--trace", folder))

@@ -90,6 +90,9 @@ def test_repetitions_are_penalized(generate):
         (["-p", "x", "--n", "2", "--trace", "t"], "--trace"),
         (["-p", "x", "--attention-map"], "--trace"),
         (["-p", "x", "--n", "0"], "--n"),
+        (["-p", "x", "--answers", "0"], "answers"),
+        (["-p", "x", "--answers", "all"], "answers"),
+        (["-p", "x", "--answers", "2", "--trace", "t"], "--answers"),
         (["-p", "x", "--prompts", "y"], "--prompts"),
         ([], "--prompt"),
     ],
@@ -193,10 +196,3 @@ def test_several_answers_to_each_line_of_a_file(generate, tmp_path):
         assert record["options"]["answers"] == len(choice["answers"]) == 3
         assert record["text"] == choice["answers"][choice["chosen"]]["text"]
     assert generate(*asked, "--answers", 3, "--resume")[0] == 0
-
-
-@pytest.mark.parametrize(
-    "options", [("--answers", 0), ("--answers", "all"), ("--answers", 2, "--trace", "t")]
-)
-def test_refused_numbers_of_answers(generate, options):
-    assert generate("-p", "x", "-m", 2, *options)[0] == 2

@@ -99,17 +99,6 @@ def test_automatic_colour(monkeypatch, environment, stream, colour):
     assert not output.use_colour("never", stream)
 
 
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    {"\x1b[2J": "␛[2J", "\r": "␍", "\x7f": "␡", "\x9b2J": "\ufffd2J", "\t\n": "\t\n"}.items(),
-)
-def test_a_terminal_gets_no_control_characters(monkeypatch, written, shown):
-    for stream, text in ((io.StringIO(), written), (Terminal(), shown)):
-        monkeypatch.setattr("sys.stdout", stream)
-        output.write_text(written)
-        assert stream.getvalue() == text
-
-
 def test_json_on_a_stream_that_cannot_spell_it_is_ascii(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
     monkeypatch.setattr(sys, "stdout", stream)

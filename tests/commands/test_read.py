@@ -87,6 +87,7 @@ def test_a_text_that_is_too_long_is_read_in_pieces(run, tmp_path):
         (None, (), "cannot read"),
         (b"a", ("--system-prompt", "x"), "--prompt"),
         (b"a", ("--sampler", "nosuch"), "nosuch"),
+        (b"a", ("--attention-map",), "--output"),
     ],
 )
 def test_a_mistake_is_a_message(run, tmp_path, content, options, message):
@@ -132,7 +133,3 @@ def test_what_the_tokens_looked_at_is_recorded_and_shown(run, text, tmp_path):
         file.write_text("".join([*lines[:at], record + "\n"]))
         with pytest.raises(TraceError):
             read_trace(file)
-
-
-def test_an_attention_map_needs_a_trace(run, text):
-    assert run(text, "--attention-map")[0] == 2
