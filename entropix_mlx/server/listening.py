@@ -74,6 +74,9 @@ class Listener(uvicorn.Server):
         while self._engine.outstanding and not self.force_exit and time.monotonic() < late:
             await asyncio.sleep(LOOK_SECONDS)
         self._engine.drain(interrupt=True)
+        # uvicorn waits for clients, too, of which some read nothing: for what is left of the time.
+        left = self._until - time.monotonic()
+        self.config.timeout_graceful_shutdown = int(max(left, LEAST_SECONDS))
         await super().shutdown(sockets)
 
 
