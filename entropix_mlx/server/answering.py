@@ -18,7 +18,7 @@ from ..errors import EntropixError
 from ..profiles.fields import shown
 from .engine import AnswerQueue, Ended, Event, ServingEngine
 from .model_info import Limits, ServedModel
-from .models import Models
+from .models import LoadedModel, Models
 from .openai.errors import RequestError, as_request_error
 from .openai.fields import Json, parse_body
 from .openai.requests import CompletionRequest
@@ -96,16 +96,29 @@ class Answering:
         async with self.models.use(model_of(body)) as model:
             request = await run_in_threadpool(self.parse, body, model.served)
             self.engine.check_room(request.answers)
-            choices = await model.prompts.choices(request)
-            self.response = CompletionResponse(request, choices, model.served)
-            prompts = [(choice.prompt, choice.settings) for choice in choices]
-            answers = self.engine.submit(prompts, request.stated.forced, request.scored)
-            async with contextlib.aclosing(self._events(answers)) as events:
-                first = await anext(events)  # whose error is one of the whole request
-                if request.stated.stream:
-                    await self._stream(first, events, send)
-                else:
-                    await (await self._whole(events))(scope, receive, send)
+            try:
+                await self._respond(model, request, scope, receive, send)
+            except EntropixError as error:  # before the first token: an error of the whole request
+                raise request.refusal(error) from error
+
+    async def _respond(
+        self,
+        model: LoadedModel,
+        request: CompletionRequest,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        choices = await model.prompts.choices(request)
+        self.response = CompletionResponse(request, choices, model.served)
+        prompts = [(choice.prompt, choice.settings) for choice in choices]
+        answers = self.engine.submit(prompts, request.stated.forced, request.scored)
+        async with contextlib.aclosing(self._events(answers)) as events:
+            first = await anext(events)
+            if request.stated.stream:
+                await self._stream(first, events, send)
+            else:
+                await (await self._whole(events))(scope, receive, send)
 
     async def _events(self, answers: AnswerQueue) -> AsyncGenerator[Event, None]:
         """Yield the events of the answers, after adding each to its choice."""

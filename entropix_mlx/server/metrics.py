@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -31,48 +31,42 @@ class ServerMetrics:
     def __init__(self) -> None:
         disable_created_metrics()
         self._registry = CollectorRegistry()
-        self.requests = self._counter(
+        shared: Any = {"namespace": PREFIX, "registry": self._registry}
+        counter, gauge = partial(Counter, **shared), partial(Gauge, **shared)
+        histogram = partial(Histogram, **shared, buckets=_SECONDS)
+        self.requests = counter(
             "http_requests",
             "Responses by route and status; 499: the client left before one.",
             ("route", "status"),
         )
-        self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts.")
-        self.cached_tokens = self._counter(
+        self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts.")
+        self.cached_tokens = counter(
             "prefix_cache_hits", "Tokens of prompts that the prompt cache had."
         )
-        self.tokens = self._counter("generation_tokens", "Tokens of answers.")
-        self.strategies = self._counter(
+        self.tokens = counter("generation_tokens", "Tokens of answers.")
+        self.strategies = counter(
             "strategies", "Tokens of answers by the strategy that chose them.", ("strategy",)
         )
-        self.running = self._gauge("num_requests_running", "Answers that are computed.")
-        self.waiting = self._gauge("num_requests_waiting", "Answers that wait for a place.")
-        self.cached_bytes = self._gauge("prefix_cache_bytes", "Memory of the prompt cache.")
-        self.first_token = self._histogram(
+        self.running = gauge("num_requests_running", "Answers that are computed.")
+        self.waiting = gauge("num_requests_waiting", "Answers that wait for a place.")
+        self.cached_bytes = gauge("prefix_cache_bytes", "Memory of the prompt cache.")
+        self.first_token = histogram(
             "time_to_first_token_seconds", "From a request to the first token of an answer."
         )
-        self.next_token = self._histogram(
+        self.next_token = histogram(
             "inter_token_latency_seconds", "Between two tokens of an answer."
         )
-        self.whole = self._histogram(
+        self.whole = histogram(
             "e2e_request_latency_seconds", "From a request to the end of an answer."
         )
-        self.entropy = self._histogram(
-            "token_entropy_bits", "Entropy where a token was drawn.", _BITS
+        self.entropy = histogram(
+            "token_entropy_bits", "Entropy where a token was drawn.", buckets=_BITS
         )
-        self.confidence = self._histogram(
+        self.confidence = histogram(
             "answer_confidence",
             "Geometric mean of the probabilities of an answer's tokens.",
-            _TENTHS,
+            buckets=_TENTHS,
         )
-
-    def _counter(self, name: str, what: str, labels: Sequence[str] = ()) -> Counter:
-        return Counter(name, what, labels, namespace=PREFIX, registry=self._registry)
-
-    def _gauge(self, name: str, what: str) -> Gauge:
-        return Gauge(name, what, namespace=PREFIX, registry=self._registry)
-
-    def _histogram(self, name: str, what: str, buckets: Sequence[Any] = _SECONDS) -> Histogram:
-        return Histogram(name, what, namespace=PREFIX, buckets=buckets, registry=self._registry)
 
     def text(self) -> str:
         return generate_latest(self._registry).decode()

@@ -102,9 +102,18 @@ def test_a_mistake_is_reported_with_the_name_of_the_field(client, path, body, pa
     assert not caplog.records
 
 
-def test_an_error_before_the_first_token_is_no_stream(client):
-    reply = client.complete("a" * 300, stream=True)
+@pytest.mark.parametrize(
+    ("path", "name", "body"),
+    [
+        (TEXT, "prompt", {"prompt": "a" * 300}),
+        (CHAT, "messages", {"messages": [{"role": "user", "content": "a" * 300}]}),
+        ("/v1/responses", "input", {"input": "a" * 300}),
+    ],
+)
+def test_an_error_before_the_first_token_is_no_stream(client, path, name, body):
+    reply = client.post(path, json=body | {"stream": True})
     assert (reply.status, reply.error["code"]) == (400, "context_length_exceeded")
+    assert reply.error["param"] == name
 
 
 @pytest.mark.parametrize(

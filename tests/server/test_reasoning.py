@@ -128,4 +128,4 @@ def test_responses_count_reasoning(caller):
     assert [item["type"] for item in reply["output"]] == ["reasoning", "message"]
     assert reply["usage"]["output_tokens_details"]["reasoning_tokens"] == BUDGET
     body["reasoning"]["effort"] = "high"
-    assert caller.post("/v1/responses", json=body).error["param"] == "reasoning_effort"
+    assert caller.post("/v1/responses", json=body).error["param"] == "reasoning"

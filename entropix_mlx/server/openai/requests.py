@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 
 from ...constraints.constraint import ANY_OBJECT, Constraint
-from ...errors import ProfileError, SamplerError
+from ...errors import EntropixError, ProfileError, SamplerError
 from ...profiles.fields import check_flag, one_of, overlaid, shown
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
@@ -22,7 +22,7 @@ from ...settings import NO_LIMIT, Settings, described
 from ...tools.formats import NO_PARAMETERS, Function
 from ...tools.reader import ID_LENGTH
 from ..model_info import ServedModel
-from .errors import RequestError
+from .errors import RequestError, as_request_error
 from .fields import (
     Fields,
     Flag,
@@ -481,6 +481,15 @@ class CompletionRequest:
     def scored(self) -> bool:
         """Whether the log probabilities of the prompts' own tokens are sent."""
         return self.stated.repeats_prompt and self.logprobs
+
+    def refusal(self, error: EntropixError) -> RequestError:
+        """Return the response to an error, which names the field of this request's protocol."""
+        found = as_request_error(error)
+        if self.chat and found.param == "prompt":
+            found.param = "messages"
+        if self.translator is not None:
+            found.param = self.translator.params.get(str(found.param), found.param)
+        return found
 
     @property
     def include_usage(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 from ..model_info import ServedModel
 from ..openai.errors import RequestError
@@ -30,11 +30,6 @@ _FIELDS = (
     *("system", "messages", "max_tokens", "stop_sequences", "tools", "tool_choice"),
     *("output_config", "thinking"),
 )
-_PARAMS = {
-    "stop": "stop_sequences",
-    "thinking_budget": "thinking",
-    "response_format": "output_config",
-}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
@@ -77,7 +72,7 @@ def parse_messages(body: Json, served: ServedModel) -> CompletionRequest:
         else None,
         **_thinking(thinking),
     }
-    return chat_of(chat, served, _MessageTranslator(thinking), _PARAMS)
+    return chat_of(chat, served, _MessageTranslator(thinking))
 
 
 def _thinking(thinking: Json) -> Json:
@@ -139,6 +134,11 @@ def describe_error(error: RequestError) -> Json:
 
 class _MessageTranslator(Translator):
     """The content blocks and events of one message."""
+
+    params: ClassVar[Mapping[str, str]] = {
+        **{"stop": "stop_sequences", "thinking_budget": "thinking", "reasoning_effort": "thinking"},
+        "response_format": "output_config",
+    }
 
     def __init__(self, thinking: Json) -> None:
         super().__init__()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 from ...profiles.fields import shown
 from ..model_info import ServedModel
@@ -20,10 +20,6 @@ _FIELDS = (
     *("top_logprobs", "reasoning", "stream_options"),
 )
 _LOGPROBS = "message.output_text.logprobs"
-_PARAMS = {
-    **{"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text"},
-    **{"reasoning_effort": "reasoning"},
-}
 
 
 def parse_responses(body: Json, served: ServedModel) -> CompletionRequest:
@@ -55,7 +51,7 @@ def parse_responses(body: Json, served: ServedModel) -> CompletionRequest:
         "reasoning_effort": as_object(own["reasoning"], "reasoning").get("effort"),
         "thinking_budget": own["thinking_budget"],
     }
-    return chat_of(chat, served, _ResponseTranslator(body), _PARAMS)
+    return chat_of(chat, served, _ResponseTranslator(body))
 
 
 def _add_item(messages: list[Json], item: Json) -> None:
@@ -86,6 +82,11 @@ def _nested(value: Any, kind: str) -> Any:
 
 class _ResponseTranslator(Translator):
     """The output items and events of one response."""
+
+    params: ClassVar[Mapping[str, str]] = {
+        **{"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text"},
+        "reasoning_effort": "reasoning",
+    }
 
     def __init__(self, body: Json) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ...profiles.fields import shown
 from ..model_info import ServedModel
@@ -30,6 +30,9 @@ class Translator:
     A response has parts: the reasoning, the text and calls, of which one grows at a time. Each of
     the methods that a protocol has yields events with their `type`.
     """
+
+    params: ClassVar[Mapping[str, str]] = {}
+    """The protocol's names of the fields of a chat, where they differ."""
 
     def __init__(self) -> None:
         self.result: Json = {}
@@ -99,10 +102,8 @@ class Translator:
             yield from self.close(kind)
 
 
-def chat_of(
-    chat: Json, served: ServedModel, translator: Translator, params: Mapping[str, str]
-) -> CompletionRequest:
-    """Return the request that a chat means; `params` are its fields by those of its protocol.
+def chat_of(chat: Json, served: ServedModel, translator: Translator) -> CompletionRequest:
+    """Return the request that a chat means.
 
     Raises:
         RequestError: a field is wrong; the error names that of the protocol.
@@ -110,7 +111,7 @@ def chat_of(
     try:
         return replace(parse_chat(chat, served), translator=translator)
     except RequestError as error:
-        error.param = params.get(str(error.param), error.param)
+        error.param = translator.params.get(str(error.param), error.param)
         raise
 
 
