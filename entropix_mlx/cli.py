@@ -76,7 +76,6 @@ def perform(words: Sequence[str]) -> int:
 
 
 def build_app() -> App:
-    about = Parameter(negative=(), show_default=_shown_default, allow_repeating=True)
     app = App(
         name="entropix",
         help="Generate text with a local model that watches its own uncertainty.",
@@ -91,7 +90,7 @@ def build_app() -> App:
     )
     for name, (function, purpose) in COMMANDS.items():
         path = f"entropix_mlx.commands.{function}"
-        app.command(path, name=name, help=purpose, default_parameter=about)
+        app.command(path, name=name, help=purpose)
     app.register_install_completion_command()
     return app
 
