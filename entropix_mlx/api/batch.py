@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,9 +20,6 @@ from ..step import Step
 from ..summary import Summary
 from .generate import parse_options, prompt_tokens
 from .runner import Runner
-
-WAIT_SECONDS = 0.1
-"""Between two checks whether answers that wait for a person were cancelled."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the answers that have ended and the number of all."""
@@ -63,8 +58,7 @@ def batch_generate(
         batch: answers at once; fewer are run where the memory does not allow so many.
         on_progress: see `OnProgress`.
         **options: fields of `Settings`, which replace those of all `settings`; `hooks`, a `Hooks`
-            for all or one for each prompt: while a person is asked (`choose`, which is called on
-            another thread), the other answers go on.
+            for all or one for each prompt: all answers wait while a person is asked (`choose`).
 
     Returns:
         The batch: iterate over it, or call `finish`; one answer that fails has an `error`, and the
@@ -184,7 +178,6 @@ class AnswerBatch:
         self._left = {sequence: answer for sequence, answer in pairs if sequence is not None}
         self.size = runner.batch.capacity(self._left)
         """Answers that are run at once."""
-        self._question: tuple[TextSequence, Future[int]] | None = None
         self._steps = self._run()
 
     def finish(self) -> list[BatchAnswer]:
@@ -226,26 +219,12 @@ class AnswerBatch:
         self._left.clear()
 
     def _ask(self) -> None:
-        """Have people asked, one after the other, and go on with what they chose."""
-        asking = [
-            sequence
-            for sequence in self._left
-            if sequence.undecided is not None and sequence.hooks.choose is not None
-        ]
-        if self._question is None and asking:
-            self._question = asking[0], _asked(asking[0])
-        if self._question is None:
-            return
-        sequence, choice = self._question
-        if len(asking) == len(self._runner.batch.running):  # nothing else can be done meanwhile
-            wait([choice], WAIT_SECONDS)
-        if not choice.done():
-            return
-        self._question = None
-        try:
-            sequence.reply(choice.result())  # nothing, if it was cancelled meanwhile
-        except Exception as error:  # that answer's alone
-            sequence.end(error)
+        """Ask the callers' functions for branches, where one is to be chosen."""
+        for sequence in self._left:
+            try:
+                sequence.ask()
+            except Exception as error:  # that answer's alone
+                sequence.end(error)
 
     def _retire(self) -> None:
         for sequence in [sequence for sequence in self._left if self._runner.done(sequence)]:
@@ -255,22 +234,6 @@ class AnswerBatch:
     def _report(self) -> None:
         if self._on_progress is not None:
             self._on_progress(len(self.answers) - len(self._left), len(self.answers))
-
-
-def _asked(sequence: TextSequence) -> Future[int]:
-    """Ask a person on another thread, so that other answers go on; nobody joins it at the end."""
-    choice: Future[int] = Future()
-    choose, fork = sequence.hooks.choose, sequence.undecided
-
-    def ask() -> None:
-        try:
-            if choose is not None and fork is not None:
-                choice.set_result(choose(fork))
-        except Exception as error:
-            choice.set_exception(error)
-
-    threading.Thread(target=ask, name="choose", daemon=True).start()
-    return choice
 
 
 def _one_each(given: Any, kind: type, count: int, name: str) -> list[Any]:

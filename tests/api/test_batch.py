@@ -176,28 +176,21 @@ def test_an_answer_that_cannot_begin(together, alone, check_same):
     assert answers[3].prompt_tokens == 300
 
 
-def test_an_answer_that_waits_for_a_person(tiny_model, endless):
+def test_a_person_chooses_in_one_answer_of_a_batch(tiny_model, endless):
     asking = Settings(seed=3, max_tokens=24, profile=always_branch(ask_margin=99.0))
-    released = threading.Event()
-    asked = threading.Event()
-
-    def choose(fork):
-        asked.set()
-        assert released.wait(60)
-        return (fork.winner + 1) % len(fork.branches)
-
-    hooks = [Hooks(choose=choose if index == 0 else None) for index in range(4)]
-    settings = [asking, PLAIN, PLAIN, PLAIN]
-    batch = batch_generate(tiny_model, endless, PROMPTS, settings, hooks=hooks)
-    meanwhile = 0
-    for index, _ in batch:
-        meanwhile += asked.is_set() and not released.is_set() and index != 0
-        if meanwhile > 30:
-            released.set()
-    assert meanwhile > 30
-    branches = [step.fork for step in batch.answers[0].steps if step.fork]
-    assert {fork.chosen_by for fork in branches} == {ChosenBy.USER}
-    assert len(batch.answers[0].steps) == 24
+    hooks = [
+        Hooks(choose=lambda fork: (fork.winner + 1) % len(fork.branches)),
+        Hooks(),
+        Hooks(choose=lambda fork: 1 / 0),
+    ]
+    settings = [asking, PLAIN, asking]
+    one, other, failed = batch_generate(
+        tiny_model, endless, PROMPTS[:3], settings, hooks=hooks
+    ).finish()
+    assert {step.fork.chosen_by for step in one.steps if step.fork} == {ChosenBy.USER}
+    assert len(one.steps) == 24
+    assert other.error is None
+    assert isinstance(failed.error, ZeroDivisionError)
 
 
 def test_a_long_prompt_is_read_in_chunks_while_others_decode(endless):
