@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -32,8 +33,9 @@ class ServerMetrics:
         disable_created_metrics()
         self._registry = CollectorRegistry()
         shared: Any = {"namespace": PREFIX, "registry": self._registry}
-        counter, gauge = partial(Counter, **shared), partial(Gauge, **shared)
-        histogram = partial(Histogram, **shared, buckets=_SECONDS)
+        counter: Callable[..., Counter] = partial(Counter, **shared)
+        gauge: Callable[..., Gauge] = partial(Gauge, **shared)
+        histogram: Callable[..., Histogram] = partial(Histogram, **shared, buckets=_SECONDS)
         self.requests = counter(
             "http_requests",
             "Responses by route and status; 499: the client left before one.",
