@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from entropix_mlx import cli, load
+from entropix_mlx import load
 from entropix_mlx.checkpoints.convert import convert
 from entropix_mlx.errors import (
     EntropixError,
@@ -160,11 +160,3 @@ def test_a_tokenizer_of_another_vocabulary(tmp_path, byte_tokenizer):
         folder = write_folder(tmp_path / f"of{vocabulary}", model, byte_tokenizer)
         with pytest.raises(TokenizerError, match=str(vocabulary)):
             load(folder)
-
-
-def test_the_command_says_it_in_one_line(source, tmp_path, capsys):
-    out = tmp_path / "out"
-    arguments = ["--hf-path", str(source / FIRST), "--mlx-path", str(out)]
-    assert cli.main(["convert", *arguments]) == 2
-    printed, said = capsys.readouterr()
-    assert (printed, said.count("\n"), out.exists()) == ("", 1, False)

@@ -56,20 +56,9 @@ def test_every_architecture_computes_what_mlx_lms_own_load_does(folder, kind):
     assert tokenizer.eos_token_ids == {257}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"tie_word_embeddings": False},
-        {"attention_bias": True, "mlp_bias": True},
-        {"head_dim": 20, "num_key_value_heads": 1},
-        {"model_type": "mistral"},
-    ],
-    ids=str,
-)
 @pytest.mark.parametrize("shards", [1, 2])
-def test_a_folder_round_trips(tmp_path, byte_tokenizer, changes, shards):
-    model = make_tiny_model(**changes)
+def test_a_folder_round_trips(tmp_path, byte_tokenizer, shards):
+    model = make_tiny_model()
     write_folder(tmp_path, model, byte_tokenizer, shards=shards)
     for tapped in (False, True):
         loaded, tokenizer = load(tmp_path, tapped=tapped)

@@ -110,13 +110,6 @@ def test_a_model_that_cannot_be_read_is_listed_with_its_fault(tiny_folder, forbi
     assert "Permission denied" in entry.fault
 
 
-@pytest.mark.usefixtures("cache")
-def test_what_does_not_fit_into_memory_cannot_run(monkeypatch):
-    monkeypatch.setattr(local, "machine_memory", lambda: 1000)
-    entry = next(local.inventory())
-    assert "GB of memory" in entry.fault
-
-
 def test_the_command(cache, capsys):
     assert cli.main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -14,11 +14,9 @@ from mlx_lm.tokenizer_utils import load as load_mlx_lm
 from mlx_lm.utils import load_tokenizer
 
 from entropix_mlx import generate, load
-from entropix_mlx.checkpoints.convert import convert
 from entropix_mlx.checkpoints.folder import checked
 from entropix_mlx.checkpoints.tokenizers import tokenizer_errors
 from entropix_mlx.errors import EntropixError, ModelNotFoundError, TokenizerError, WeightsError
-from tests.architectures import make, save
 from tests.folders import edit_json
 
 OPENED = [
@@ -31,10 +29,6 @@ OPENED = [
 ]
 
 
-def link_to(target):
-    return lambda path: path.symlink_to(target)
-
-
 @pytest.mark.parametrize("name", OPENED)
 @pytest.mark.parametrize(
     "make",
@@ -42,7 +36,6 @@ def link_to(target):
         os.mkfifo,
         os.mkdir,
         lambda path: path.symlink_to(path.name),
-        *map(link_to, ["/dev/zero", "/etc/passwd", "../../../../../etc/passwd"]),
     ],
 )
 def test_what_is_no_file_of_the_folder_is_refused_at_once(tiny_folder, name, make):
@@ -50,12 +43,6 @@ def test_what_is_no_file_of_the_folder_is_refused_at_once(tiny_folder, name, mak
     make(tiny_folder / name)
     with pytest.raises(WeightsError, match=f"{name}: "):
         load(tiny_folder)
-
-
-def test_a_fifo_in_place_of_a_gguf_file_is_refused(tmp_path):
-    os.mkfifo(tmp_path / "model.gguf")
-    with pytest.raises(EntropixError):
-        load(tmp_path / "model.gguf")
 
 
 def test_links_into_the_hubs_cache_are_followed(tmp_path, tiny_folder):
@@ -125,15 +112,6 @@ def test_the_tokenizer_is_still_mlx_lms(tiny_folder):
     assert len(ours) == len(theirs)
 
 
-def test_a_tokenizer_that_wants_to_run_code(tiny_folder, monkeypatch):
-    (tiny_folder / "tokenization_evil.py").write_text("raise SystemExit('ran')")
-    auto_map = {"AutoTokenizer": ["tokenization_evil.Evil", None]}
-    edit_json(tiny_folder / "tokenizer_config.json", tokenizer_class="Evil", auto_map=auto_map)
-    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
-    with pytest.raises(TokenizerError, match="tokenizer cannot be read"):
-        load(tiny_folder)
-
-
 @pytest.mark.parametrize("name", ["../x", "a/b/c", "a/..", "a b/c", "a/b?x=1", "é/b"])
 def test_what_is_no_hub_id_never_reaches_the_hub(monkeypatch, name):
     fail = lambda *_, **__: pytest.fail("it was asked")  # noqa: E731
@@ -200,12 +178,3 @@ def test_no_key_leads_out_of_the_folder(tiny_folder, tmp_path, watched, name):
         with contextlib.suppress(EntropixError):
             assert "OUTSIDE" not in read_tokenizer(tiny_folder).get_vocab()
     assert not [path for path in watched if path.startswith(str(outside))]
-
-
-def test_the_converter_reads_nothing_outside_either(tmp_path, byte_tokenizer):
-    folder = tmp_path / "model"
-    save(*make("gemma3_text"), folder)
-    byte_tokenizer.save_pretrained(folder)
-    names = ["../outside/tokenizer.4.0.0.json"]
-    edit_json(folder / "tokenizer_config.json", fast_tokenizer_files=names)
-    load(convert(folder, tmp_path / "out"))
