@@ -75,7 +75,7 @@ class Listener(uvicorn.Server):
             await asyncio.sleep(LOOK_SECONDS)
         self._engine.drain(interrupt=True)
         # uvicorn waits for clients, too, of which some read nothing: for what is left of the time.
-        left = self._until - time.monotonic()
+        left = min(self._until - time.monotonic(), self._seconds)
         self.config.timeout_graceful_shutdown = int(max(left, LEAST_SECONDS))
         await super().shutdown(sockets)
 
