@@ -135,11 +135,6 @@ class LanguageModel:
                 weights[str(self.dtype).removeprefix("mlx.core.")] += part.weight.size
         return max(weights, key=weights.__getitem__)
 
-    @property
-    def weight_bytes(self) -> int:
-        arrays: dict[str, mx.array] = dict(tree_flatten(self.inner.parameters()))
-        return sum(array.nbytes for array in arrays.values())
-
     def warm_up(self) -> None:
         """Evaluate everything that passes read, and run short ones.
 

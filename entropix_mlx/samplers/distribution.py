@@ -60,12 +60,6 @@ def distribution(
     )
 
 
-def drawn_probabilities(sampled: Sampled) -> Array:
-    """Return `(rows, vocab)`: the probabilities with which each row's plan draws each token."""
-    rows = range(sampled.token.shape[0])
-    return np.stack([_stages(sampled, row, sampled.plan(row)).drawn for row in rows])
-
-
 class _Stages(NamedTuple):
     """Of one row, a number a token."""
 
