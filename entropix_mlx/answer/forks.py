@@ -239,7 +239,7 @@ class Lead(NamedTuple):
 
     def exceeds(self, margin: float) -> bool:
         """Tell whether the branch is ahead by more than so many standard errors."""
-        return self.error is not None and self.nats > 0 and self.nats > margin * self.error
+        return self.error is not None and self.nats > margin * self.error
 
 
 def leads(branches: Sequence[Sequence[float]]) -> list[Lead]:

@@ -40,6 +40,15 @@ def test_entropy_and_varentropy_are_as_defined(logits):
     assert metrics.varentropy.item() == pytest.approx(varentropy, rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.parametrize("ranks", [0, 1, 2, 40])
+@given(logits_of(-9, 9))
+def test_the_margin_is_that_of_the_two_most_probable_tokens(ranks, logits):
+    probabilities = np.exp(logits.astype(np.float64) - logits.max())
+    second, first = np.sort(probabilities / probabilities.sum())[-2:]
+    measured = module.measure(mx.array(logits)[None], mx.zeros((1, 5)), ranks)
+    assert measured.metrics.margin.item() == pytest.approx(first - second, rel=1e-4, abs=1e-6)
+
+
 @given(logits_of(-1e4, 1e4))
 def test_entropy_lies_between_0_and_that_of_the_uniform(logits):
     metrics = on_device(logits)
