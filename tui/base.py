@@ -170,6 +170,8 @@ class WorkspaceApp(App[None]):
 
     def action_suspend_process(self) -> None:
         """Stop, as programs do on Ctrl+Z; `fg` in the shell goes on."""
+        if self.is_headless:
+            return
         with self.suspend():
             os.kill(os.getpid(), signal.SIGSTOP)
 

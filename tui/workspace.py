@@ -137,11 +137,8 @@ class Workspace(Blank, Horizontal):
     def _show_answer(self) -> None:
         """Show the measurements of the answer in which the cursor is, or else of the last one."""
         self._followed, transcript = self.transcript.answer, self.transcript
-        turns, shown = self.conversation.turns, self._followed is not None
-        answered = shown and turns[transcript.turn].answers
-        seed = turns[transcript.turn].answer.seed if answered else None
         decides = self.status.sampler == TREE_SAMPLER
-        answer = Answer(transcript.steps, self.profile, seed, decides)
+        answer = Answer(transcript.steps, self.profile, transcript.seed, decides)
         answer.cursor = transcript.cursor
         self.answer = answer
 

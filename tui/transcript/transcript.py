@@ -215,6 +215,12 @@ class Transcript(AutoScroll, can_focus=True):
         """The steps of the answer in which the cursor is, or else of the last one."""
         return self.answer.steps if self.answer is not None else []
 
+    @property
+    def seed(self) -> int | None:
+        """The seed of the answer in which the cursor is, or else of the last one."""
+        turn = self._turns[self.turn].turn if self._turns else None
+        return turn.answer.seed if turn is not None and turn.answers else None
+
     async def show(self, conversation: Conversation) -> None:
         """Show a conversation; turns that are shown already stay."""
         if self.welcome is not None:
