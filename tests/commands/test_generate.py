@@ -190,7 +190,9 @@ def test_several_answers_to_each_line_of_a_file(generate, tmp_path):
     (tmp_path / "prompts.txt").write_text("one\ntwo\n")
     file = tmp_path / "answers.jsonl"
     asked = ("--prompts", tmp_path / "prompts.txt", "-o", file, "-m", 4, "--seed", 1)
-    assert generate(*asked, "--answers", 3)[0] == 0
+    code, _, err = generate(*asked, "--answers", 3)
+    assert code == 0
+    assert "2 of 2 prompts" in err
     for record in lines(file.read_text()):
         choice = record["answers"]
         assert record["options"]["answers"] == len(choice["answers"]) == 3

@@ -307,12 +307,15 @@ def answer_missing(
     write, progress = answers.write if answers else keep, Progress(len(missing))
     ending = answer(*load_model(model), missing, on_token=progress.token)
     failures, ended = [], 0
+    spent: list[tuple[int, int, int]] = []
     with answers or nullcontext(), progress:
         try:
             for task, record in ending:
                 write(task, record)
                 if "error" in record:
                     failures.append(f"{task.name}: {record['error']}")
+                if "answers" in record:
+                    spent.append(_spent(record["answers"]))
                 ended += 1
                 progress.answer()
         except KeyboardInterrupt:
@@ -320,8 +323,20 @@ def answer_missing(
             output.report(f"\nstopped: {ended} answers complete{again}")
             return output.INTERRUPTED
     output.info(f"{len(missing) - len(failures)} answers, {progress.totals}")
+    if spent:
+        drawn, alone, together = map(sum, zip(*spent, strict=True))
+        output.info(
+            f"several answers to {drawn} of {len(spent)} prompts: {together:,} forward tokens,"
+            f" {together / max(1, alone):.2f} times those of the first answers"
+        )
     for failure in failures[:MOST_FAILURES]:
         output.report_error(failure)
     if len(failures) > MOST_FAILURES:
         output.report_error(f"{len(failures)} answers failed in all")
     return output.USAGE if failures else 0
+
+
+def _spent(several: Record) -> tuple[int, int, int]:
+    """Return whether others were drawn, and the forward tokens of the first answer and of all."""
+    drawn = several["answers"]
+    return int(len(drawn) > 1), drawn[0]["forward_tokens"], several["forward_tokens"]
