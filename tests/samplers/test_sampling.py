@@ -11,6 +11,7 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE, Plan, Sampler
 from entropix_mlx.samplers.draw import draw, draw_distinct, uniforms
 from entropix_mlx.samplers.metrics import most_probable
+from entropix_mlx.samplers.position import sample
 from entropix_mlx.samplers.registry import make_sampler
 from entropix_mlx.step import Strategy
 from tests.oracle.samplers import measure, planned
@@ -203,3 +204,11 @@ def test_filtered_tokens_come_after_all_others():
     for tokens in drawn[:200]:
         assert set(tokens[:3]) == set(best[:3])
         assert len(set(tokens)) == 5
+
+
+@pytest.mark.parametrize("name", ["min_p", "temperature", "top_p", "entropix"])
+def test_a_uniform_of_zero_draws_no_token_that_cannot_be(name):
+    logits = mx.array([[-1e4, 0.0, 3.0, 2.9]])
+    sampler = make_sampler(name)
+    token = sample(sampler, logits, None, mx.zeros((1, sampler.draws, 2))).token
+    assert token.item() != 0
