@@ -10,6 +10,7 @@ import pytest
 
 from entropix_mlx import Settings, stream_generate
 from entropix_mlx.answer import writer
+from entropix_mlx.answer.forks import leads
 from entropix_mlx.api.runner import Runner
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
@@ -154,3 +155,14 @@ def test_nobody_is_asked_after_a_cancel_or_about_a_clear_lead(run):
 def test_a_choice_that_is_none_is_an_error(run, answer):
     with pytest.raises(ValueError, match="choose"):
         run(profile=always_branch(ask_margin=1e6), choose=lambda fork: answer)
+
+
+def test_a_lead_has_the_error_of_a_paired_mean():
+    first, second, third = [-1.0, -2.0, -3.0, -1.0], [-1.5, -1.0, -2.0, -1.5], [-3.0, -1.0]
+    compared = [np.subtract(branch, first[: len(branch)]) for branch in (second, third)]
+    variance = sum(((d - d.mean()) ** 2).sum() for d in compared) / sum(
+        len(d) - 1 for d in compared
+    )
+    for lead, differences in zip(leads([first, second, third])[1:], compared, strict=True):
+        assert lead.nats == pytest.approx(differences.mean())
+        assert lead.error == pytest.approx(np.sqrt(variance / len(differences)))
