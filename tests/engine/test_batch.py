@@ -216,6 +216,20 @@ def test_what_was_computed_serves_prompts_that_begin_so(models, sentences, add, 
     same(found, list(expected))
 
 
+@pytest.mark.parametrize("architecture", ["llama", "falcon_h1"])
+def test_a_prompt_that_is_cached_whole_is_read_for_its_last_token(
+    models, sentences, add, architecture
+):
+    model, cache = models(architecture), PromptCache(2**30)
+    batch = Batch(model, sentences, cache=cache)
+    add(batch, model=model, max_tokens=4)
+    (steps,) = run_all(batch).values()
+    for known in ([*PROMPT, *tokens(steps)[:-1]], PROMPT):
+        add(batch, known, model=model)
+        (found,) = run_all(batch).values()
+        same(found, list(stream_generate(model, sentences, known, seed=1, max_tokens=12)))
+
+
 def test_a_short_text_takes_no_more_of_the_prompt_cache_than_it_needs(tiny_model, sentences, add):
     cache = PromptCache(2**30)
     batch = Batch(tiny_model, sentences, cache=cache)
