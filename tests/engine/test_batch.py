@@ -12,6 +12,7 @@ from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.engine.batch import Batch
 from entropix_mlx.engine.prompts import PromptCache
 from entropix_mlx.engine.sequence import Sequence
+from entropix_mlx.engine.speculation import Speculation
 from entropix_mlx.errors import (
     ConstraintError,
     ContextLengthError,
@@ -475,6 +476,18 @@ def test_speculation_changes_no_token(models, endless, architecture, sampler):
         steps = repeating(model, endless, speculation=mode, **options)
         same(steps, plain)
     assert not any(step.proposed for step in plain)
+
+
+def test_what_followed_the_same_tokens_is_proposed():
+    speculation = Speculation()
+    speculation.follow([1, 2, 3, 4, 5, 1, 2])
+    assert speculation.propose() == []
+    speculation.follow([1, 2, 3, 4, 5, 1, 2, 3])
+    assert speculation.propose() == [4, 5, 1]
+    speculation.receive(3, 3)
+    assert speculation.propose() == [4, 5, 1, 2, 3, 4]
+    speculation.receive(6, 0)
+    assert speculation.propose() == []
 
 
 def test_a_text_that_repeats_itself_takes_fewer_passes(tiny_model, endless):
