@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from mlx_lm.tokenizer_utils import TokenizerWrapper
+from typing import TYPE_CHECKING, Any
 
 from .. import limits
 from ..errors import PromptError, first_line
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 Message = Mapping[str, Any]
 """``{"role": "system", "user" or "assistant", "content": text}``, as chat templates read it; one of

@@ -314,8 +314,8 @@ def answer_missing(
                 write(task, record)
                 if "error" in record:
                     failures.append(f"{task.name}: {record['error']}")
-                if "answers" in record:
-                    spent.append(_spent(record["answers"]))
+                if isinstance(several := record.get("answers"), dict):  # not those of a question
+                    spent.append(_spent(several))
                 ended += 1
                 progress.answer()
         except KeyboardInterrupt:
