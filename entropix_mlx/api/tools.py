@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from mlx_lm.tokenizer_utils import TokenizerWrapper, _infer_tool_parser
+from typing import TYPE_CHECKING, Any
 
 from ..errors import PromptError
 from ..tools.formats import CallFormat, find_format
 from .prompts import Tool, conversation_text, template_source
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 _QUESTION = [{"role": "user", "content": "?"}]
 _TOOL = {
@@ -26,6 +27,8 @@ def call_format(tokenizer: TokenizerWrapper) -> CallFormat | None:
     """Return how a model writes calls; None for one whose chat template shows it no tools."""
     if not tokenizer.has_chat_template or not _shows_tools(tokenizer):
         return None
+    from mlx_lm.tokenizer_utils import _infer_tool_parser
+
     inner: Any = getattr(tokenizer, "_tokenizer", tokenizer)
     named = inner.init_kwargs.get("tool_parser_type") or _infer_tool_parser(inner)
     return find_format(template_source(tokenizer), named)
