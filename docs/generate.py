@@ -264,22 +264,28 @@ def scores() -> str:
 
 
 def options() -> str:
-    """Return the options of all commands; those of several are listed once, with their names."""
-    commands: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name in cli.COMMANDS:
-        for argument in arguments_of(name):
-            about = re.sub(rf": {', '.join(SAMPLERS)}", "", str(argument.parameter.help or ""))
-            commands[_spelling(argument), _short(about)].append(name)
-    groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for (spelling, about), names in commands.items():
-        groups[tuple(names)].append(f"- {spelling}: {about}")
-    ordered = sorted(groups.items(), key=lambda group: -len(group[0]))
-    return "\n\n".join(f"**{', '.join(names)}**\n\n" + "\n".join(of) for names, of in ordered)
+    """Return a section for each command: what it does, and its options by purpose."""
+    app = cli.build_app()
+    return "\n\n".join(_command(name, str(app[name].help)) for name in cli.COMMANDS)
+
+
+def _command(name: str, about: str) -> str:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for argument in arguments_of(name):
+        (group, *_) = argument.parameter.group or (None,)
+        text = re.sub(rf": {', '.join(SAMPLERS)}", "", str(argument.parameter.help or ""))
+        groups[getattr(group, "name", "Arguments")].append(
+            f"- {_spelling(argument)}: {_short(text)}"
+        )
+    parts = [f"### {name}", f"`entropix {name}`: {about}."]
+    for title, lines in groups.items():
+        parts += [f"{title}:", "\n".join(lines)]
+    return "\n\n".join(parts)
 
 
 def _short(about: str) -> str:
     """Return the help of an option without its details, which ``--help`` has."""
-    return about if len(about.split()) < 8 else re.split(r"; | \((?!default)", about)[0]
+    return about if len(about.split()) < 8 else re.split(r"; | \((?!default: [^;)]*\))", about)[0]
 
 
 def arguments_of(command: str) -> list[Argument]:
@@ -296,7 +302,10 @@ def _spelling(argument: Argument) -> str:
         what = f" {'|'.join(map(str, choices))}"
     else:
         what = f" {argument.name.lstrip('-').upper().replace('-', '_')}"
-    return f"`{', '.join(argument.names)}{what if argument.names[0].startswith('-') else ''}`"
+    first, *others = argument.names
+    hidden = ("--empty-", "--no-") if argument.field_info.default is False else ("--empty-",)
+    names = [first, *(name for name in others if not name.startswith(hidden))]
+    return f"`{', '.join(names)}{what if first.startswith('-') else ''}`"
 
 
 # ── Keys ────────────────────────────────────────────────────────────────────────────────────────

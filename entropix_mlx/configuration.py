@@ -7,7 +7,7 @@ The file is TOML and has four sections, each of which may be missing::
     [screen]
     theme = "nord"
     colours = "surprise"
-    [keys]               # by the ids that docs/configuration.md lists
+    [keys]               # by the ids that docs/chat.md lists
     "chat.tune" = "f9"
 """
 

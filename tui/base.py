@@ -96,7 +96,7 @@ class WorkspaceApp(App[None]):
             group = action.partition(".")[0]
             elsewhere = group in APPS and not any(name.startswith(f"{group}.") for name in known)
             if action not in known and not elsewhere:
-                reason = "unknown action: docs/configuration.md lists them"
+                reason = "unknown action: docs/chat.md lists them"
                 raise configuration.fault(KEYS, action, reason)
 
     def get_default_screen(self) -> MainScreen:
