@@ -10,12 +10,19 @@ from random import Random
 
 import pytest
 
+from docs.generate import arguments_of
+from entropix_mlx import cli
 from tests.fuzz import server as program
 
 CASES = float(os.environ.get("FUZZ_TIMES", "0.1"))
 """The share of the cases that a test names which `make test` runs; `make fuzz` runs many more."""
-SEED = os.environ.get("FUZZ_SEED", "0")
+COMMIT = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+SEED = os.environ.get("FUZZ_SEED", COMMIT.stdout.strip())
+"""Each commit tries cases of its own."""
 MOST_BYTES = 1.5 * 2**30
+ABSENT = ("--model", "/absent/model")
+OPTIONS = {name: arguments_of(name) for name in cli.COMMANDS}
+"""What each command takes, as the command line describes it."""
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +46,17 @@ def server():
 def random(request):
     """A generator of its own for each test, so that one that is added changes no other."""
     return Random(f"{request.node.name} {SEED}")
+
+
+def without_model(command):
+    """Return a command with a model that does not exist, if it loads one."""
+    has_model = any("--model" in option.names for option in OPTIONS[command])
+    return [command, *(ABSENT if has_model else ())]
+
+
+def spelled(option):
+    """Return how a command line introduces the value of an option; nothing for an argument."""
+    return [name for name in option.names[:1] if name.startswith("-")]
 
 
 def times(cases):

@@ -39,19 +39,6 @@ ARGUMENTS = [
 """What may be given to any option."""
 
 
-NUMBERS = ["", " ", "-1", "0", "1", "2", "1.5", "x", "nan", "inf", "1e9", "²", "99999", "9" * 20]
-NUMBERS += ["9" * 5000, "-" + "9" * 400, "0" * 5000, "1\n", "a:", ":1", "a:99999", "a:x"]
-"""What may stand in a variable of the environment that should be a number."""
-
-LINES = [
-    b"", b"\n", b"\0" * 100, b"\xff\xfe\n", b"GET / HTTP/1.1\r\n\r\n", b"{", b"null\n", b"[1]\n",
-    b"[" * 200_000 + b"\n", b'{"a":' * 200_000, b'{"rank": ' + b"9" * 10_000 + b"}\n", b"x" * 10**7,
-    b'{"rank": 1}\n', b'{"rank": true}\n', b'{"rank": 9}\n', b'{"rank": 1.0}\n',
-    b'{"rank": 1, "versions": 5}\n', b'{"rank": [], "versions": {}}\n', b'{"versions": {}}\n',
-]  # fmt: skip
-"""What a stranger may send to a port that he should not know."""
-
-
 def damaged_json(content: Any, random: Random) -> str:
     """Return JSON in which one to three values, keys or elements were changed."""
     content = copy.deepcopy(content)

@@ -2,63 +2,48 @@
 
 import json
 import shutil
+from typing import get_args
 
 import pytest
 
-from tests.fuzz.conftest import times
+from tests.fuzz.conftest import OPTIONS, spelled, times, without_model
 from tests.fuzz.mutations import ARGUMENTS, damaged_bytes, damaged_json
 
-SETTINGS = [
-    "--sampler", "--seed", "--max-tokens", "--profile", "--set", "--temp", "--top-p", "--top-k",
-    "--min-p", "--attention-layers", "--top-logprobs",
-    "--trace", "--color", "--system-prompt", "--prompt",
-]  # fmt: skip
-FLAGS = ["--no-think", "--no-branch", "--json", "--jsonl", "--ignore-chat-template"]
-OTHERS = {
-    "models": [""],
-    "convert": ["--mlx-path", "--dtype", "--q-bits", "--q-group-size", "--quantize", "--hf-path"],
-    "calibrate": ["--max-tokens", "--seed", "--output", "--show"],
-    "view": ["--html", ""],
-    "bench": ["--model"],
-    "eval": [
-        *("--limit", "--n", "--seed", "--examples", "--temp", "--max-tokens"),
-        *("--task", "--batch", "--arm", ""),
-    ],
-    "serve": ["--port", "--host", "--batch", "--cache-memory", "--api-key-file"],
-}
-"""Options that are tried with anything, without a model: they must fail before one is loaded."""
 FEW = 30
 """Of fewer answers, none may have had options that make sense."""
+LOADED = ("--model", "--adapter-path", "--config", "--prompts", "--output")
+"""Options that would take the place of the tiny model, or of the only prompt."""
+
+
+def drawn(random, command):
+    """Return one to three options of a command, each with anything as its value."""
+    options = random.sample(OPTIONS[command], random.choice((1, 2, 3)))
+    given = []
+    for option in options:
+        switch = bool in (option.hint, *get_args(option.hint))
+        given += [*spelled(option), *([] if switch else [random.choice(ARGUMENTS)])]
+    return given
 
 
 def test_the_options_of_an_answer(run, tiny_folder, random):
     answered = 0
-    for _ in times(30):
-        options = ["-p", "Hi", "--seed", "1", "-m", "3"]
-        for _ in range(random.choice((1, 1, 2, 3))):
-            options += [random.choice(SETTINGS), random.choice(ARGUMENTS)]
-        options += random.sample(FLAGS, random.choice((0, 0, 1, 2)))
-        command = ["generate", "--model", tiny_folder, *options]
-        # A limit of tokens that the fuzz did not choose: an answer of any length takes its time.
-        command += ["-m", "3"]
+    for _ in times(60):
+        options = drawn(random, "generate")
+        if set(options) & set(LOADED):
+            continue
+        # The limit of tokens comes last: an answer of any length takes its time.
+        command = ["generate", "--model", tiny_folder, "-p", "Hi", "--seed", "1", *options, "-m", 3]
         result = run(*command, input="from stdin")
         answered += result["code"] == 0
         if result["code"] == 0 and "--json" in options:
             json.loads(result["out"])
-    assert answered or len(times(30)) < FEW, "some options make sense"
+    assert answered or len(times(60)) < FEW, "some options make sense"
 
 
-def test_the_options_of_other_commands(run, random):
-    for _ in times(50):
-        command = random.choice(list(OTHERS))
-        arguments = [command]
-        for _ in range(random.choice((1, 2, 3))):
-            arguments += [random.choice(OTHERS[command]), random.choice(ARGUMENTS)]
-        arguments = [a for a in arguments if a]
-        if command not in ("profile", "models", "view"):
-            name = "--hf-path" if command == "convert" else "--model"
-            arguments += [name, "/absent/model"]
-        run(*arguments)
+@pytest.mark.parametrize("command", OPTIONS)
+def test_the_options_of_every_command(run, random, command):
+    for _ in times(10):
+        run(*without_model(command), *drawn(random, command))
 
 
 @pytest.fixture
@@ -86,7 +71,7 @@ def test_the_fields_of_a_model(run, model, tmp_path, random):
         run("generate", "--model", folder, "-p", "Hi", "-m", "2", what=what)
         out = folder.with_name("out")
         shutil.rmtree(out, ignore_errors=True)
-        run("convert", "--hf-path", folder, "--mlx-path", out, what=what)
+        run("convert", "--model", folder, "--output", out, what=what)
 
 
 def test_the_bytes_of_a_model(run, model, tmp_path, random):

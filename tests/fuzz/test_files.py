@@ -65,8 +65,8 @@ def test_every_field_of_a_profile(run, tmp_path, random):
         if random.random() < 0.2:
             text = f"{random.choice((section, 'name', 'extends'))} = " + text.split(" = ", 1)[1]
         file.write_text(text, encoding="utf-8", errors="replace")
-        for arguments in (["check", file], ["diff", file, "reference"], ["show", file]):
-            run("profile", *arguments, what=text)
+        run("calibrate", "--show", file, what=text)
+        run("calibrate", "--show", file, "--show", "reference", what=text)
 
 
 def test_the_bytes_of_a_profile(run, tmp_path, random):
@@ -77,4 +77,4 @@ def test_the_bytes_of_a_profile(run, tmp_path, random):
     for _ in times(40):
         content = damaged_bytes(text, random)
         file.write_bytes(content)
-        run("profile", "check", file, what=f"{content!r}")
+        run("calibrate", "--show", file, what=f"{content!r}")

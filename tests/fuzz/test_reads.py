@@ -1,46 +1,34 @@
-"""What a user names, the environment states or a stranger sends: one sentence if it is wrong."""
+"""What a user names: one sentence if it is wrong."""
 
 import contextlib
 import json
 import os
 import socket
 from itertools import product
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from entropix_mlx.profiles.confidence import SCORED
-from tests.fuzz.conftest import times
+from tests.fuzz.conftest import ABSENT, OPTIONS, spelled, times, without_model
 from tests.fuzz.mutations import damaged_json
 
-ABSENT = ["--model", "/absent/model"]
-ANSWER = ["generate", "-p", "x", *ABSENT]
-PATHS = [
-    *([*ANSWER, f"--{name}"] for name in ("config", "trace", "profile", "notes", "adapter-path")),
-    *([*ANSWER, f"--{name}"] for name in ("output", "trace")),
-    [*ANSWER, "--resume", "--output"],
-    ["generate", "-p", "x", "--model"],
-    ["generate", *ABSENT, "--prompts"],
-    *(["calibrate", *ABSENT, f"--{name}"] for name in ("output", "abstain")),
-    *(["eval", *ABSENT, f"--{name}"] for name in ("study", "read", "notes", "task", "output")),
-    ["read", *ABSENT],
-    ["read", *ABSENT, __file__, "--output"],
-    ["serve", *ABSENT, "--api-key-file"],
-    ["chat", "--plain", *ABSENT, "--config"],
-    *(["view"], ["view", __file__, "--html"], ["profile", "check"], ["profile", "show"]),
-    *(["convert", "--hf-path"], ["convert", "--hf-path", "/absent", "--mlx-path"]),
-]  # fmt: skip
-"""Command lines, each followed by a path that is read or written."""
 KINDS = ("folder", "fifo", "socket", "loop", "huge", "binary", "nested", "unreadable")
-NAMES = ("/dev/zero", "/dev/full", "/dev/tty", "absent", "absent/x", "~nobody-at-all/x", "x\0")
 NAMES = (
-    *NAMES,
+    *("/dev/zero", "/dev/full", "/dev/tty", "absent", "absent/x", "~nobody-at-all/x", "x\0"),
     *KINDS,
-    "huge/x",
-    "x" * 300,
-    "x/" * 3000,
-    "\udcff",
-    "-",
+    *("huge/x", "x" * 300, "x/" * 3000, "\udcff", "-"),
 )
+NAMING = ("--model", "--profile", "--abstain", "--task", "--show", "FILE", "FILES")
+"""What names a file without being described as a path."""
+PATHS = [
+    [*without_model(command), *spelled(option)]
+    for command, options in OPTIONS.items()
+    for option in options
+    if option.names[0] in NAMING or Path in (option.hint, *get_args(option.hint))
+]
+"""Command lines, each to be followed by a path that is read or written."""
 
 
 @pytest.fixture
@@ -61,8 +49,11 @@ def named(tmp_path):
 
 def test_every_path_of_a_command(run, named, random):
     cases = list(product(PATHS, NAMES))
-    for command, name in random.sample(cases, min(len(cases), len(times(80)))):
-        run(*command, name, input="x" * 100)
+    for command, name in random.sample(cases, min(len(cases), len(times(160)))):
+        prompt = (
+            ["--prompt", "x"] if command[0] == "generate" and "--prompts" not in command else []
+        )
+        run(*command, name, *prompt, input="x" * 100)
 
 
 QUESTION = {"question": "a?", "answer": ["b", 1], "rule": "exact", "id": 1, "level": "x"}
