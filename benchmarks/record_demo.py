@@ -48,7 +48,7 @@ def main() -> int:
     for question, seed in SEEDS.items():
         session = Session(*loaded, settings_of(profile, seed))
         first = list(session.send(question))
-        prompts[question] = session.context_used - len(first)
+        prompts[question] = session.conversation.context_used - len(first)
         print("".join(step.text for step in first), flush=True)
         for index, tokens in other_beginnings(first):
             session.select(0)

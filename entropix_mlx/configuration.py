@@ -25,6 +25,8 @@ from .errors import ConfigurationError
 from .profiles.profile import user_folder
 from .records import parse_toml
 
+KEY_VARIABLE = "ENTROPIX_API_KEY"
+"""The variable of the environment that holds the key of a server, there and for its clients."""
 OPTIONS, SCREEN, KEYS = "options", "screen", "keys"
 THEME, COLOURS = "theme", "colours"
 _SCREEN_VALUES = {

@@ -11,8 +11,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from entropix_mlx import __version__
-from entropix_mlx.chat.recorded import RecordedBackend, demo_recording
-from entropix_mlx.settings import Settings
+from entropix_mlx.chat.recorded import RecordedSource, demo_recording
+from entropix_mlx.chat.session import ChatSession
 from entropix_mlx.tui.app import ChatApp
 
 names = ZipFile(sys.argv[1]).namelist()
@@ -23,7 +23,7 @@ assert f"entropix_mlx-{__version__}" in sys.argv[1], __version__
 
 async def show() -> None:
     """Show the demo on a screen of its own."""
-    async with ChatApp(RecordedBackend(Settings(), demo_recording())).run_test() as pilot:
+    async with ChatApp(ChatSession(RecordedSource(demo_recording()))).run_test() as pilot:
         await pilot.pause()
 
 

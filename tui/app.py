@@ -13,11 +13,11 @@ from textual.binding import BindingType
 from textual.widgets import TextArea
 
 from entropix_mlx.chat.attachments import with_files
-from entropix_mlx.chat.conversation import Conversation, Turn
+from entropix_mlx.chat.conversation import Turn
 from entropix_mlx.chat.events import AnswerEnded, ConversationChanged, UserMessage
 from entropix_mlx.chat.session import ChatSession
 from entropix_mlx.chat.store import Store
-from entropix_mlx.chat.thread import Backend, StepReading
+from entropix_mlx.chat.thread import StepReading
 from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import SessionError
 from entropix_mlx.profiles.profile import Profile
@@ -38,18 +38,20 @@ from .workspace import Workspace
 
 
 def run_chat(
-    backend: Backend,
+    session: ChatSession,
     store: Store | None = None,
     configuration: Configuration | None = None,
     restore: Callable[[], None] | None = None,
+    ask: bool = False,
 ) -> int:
     """Show a chat until the user leaves it; return the exit code, which is 1 after a crash.
 
     Args:
-        restore: the terminal, see `all_keys`; by default that is called here.
+        session, store, configuration, ask: see `ChatApp`.
+        restore: restores the terminal, see `all_keys`; by default that is called here.
     """
     restore = restore or all_keys()
-    app = ChatApp(backend, store, configuration)
+    app = ChatApp(session, store, configuration, ask)
     app.run()
     restore()
     code = app.return_code or 0
@@ -84,26 +86,33 @@ class ChatApp(WorkspaceApp):
 
     def __init__(
         self,
-        backend: Backend,
+        session: ChatSession,
         store: Store | None = None,
         configuration: Configuration | None = None,
+        ask: bool = False,
     ) -> None:
-        """Prepare a chat, which is not saved without a store; the model is loaded on screen.
+        """Prepare a chat; the model is loaded on screen.
+
+        Args:
+            session: with a source that is not open yet.
+            store: where the chat is saved; None saves nothing.
+            configuration: the user's.
+            ask: whether the user chooses the branch at forks that are close.
 
         Raises:
             ConfigurationError: the configuration's theme or one of its keys does not exist.
         """
         self.composer = Composer(id="composer")
         # Which profile fits the model is not known before the model is loaded.
-        conversation = Conversation(backend.system_prompt)
+        conversation = session.conversation.snapshot()
         super().__init__(Workspace(conversation, Profile.load(), self.composer), configuration)
         self.workspace.transcript.welcome = Welcome()
         self.status = self.workspace.status
-        self.status.sampler, self.status.model = backend.settings.sampler, backend.model
-        self._settings = backend.settings
-        self._ask = backend.ask
-        self.backend = backend
-        self.link = BackendLink(self, backend, self.workspace, self.composer)
+        self.status.sampler, self.status.model = session.settings.sampler, session.source.model
+        self._settings = session.settings
+        self._ask = ask
+        self._refusals = session.source.refusals
+        self.link = BackendLink(self, session, self.workspace, self.composer, ask)
         self.files = ChatFiles(self, self.workspace, self.link, store)
 
     @property
@@ -327,6 +336,6 @@ class ChatApp(WorkspaceApp):
         self._settings, self._ask = tuned.settings, tuned.ask
         self.status.sampler = tuned.settings.sampler
         self.workspace.use_profile(Profile.load(tuned.settings.profile))
-        if tuned.ask and (reason := self.backend.refusals.get("ask")):
+        if tuned.ask and (reason := self._refusals.get("ask")):
             self.notify(reason, severity="warning")
         self.link.configure(tuned.settings, tuned.ask)

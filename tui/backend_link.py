@@ -14,7 +14,7 @@ from entropix_mlx.chat import events
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.chat.events import CancelToken, Event, ForkGrew, Prefilled, UserMessage
 from entropix_mlx.chat.session import ChatSession
-from entropix_mlx.chat.thread import Action, Backend, BackendThread, StepReading
+from entropix_mlx.chat.thread import Action, ChatThread, StepReading
 from entropix_mlx.profiles.confidence import ADVICE, AnswerMetrics
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step
@@ -50,9 +50,14 @@ class BackendLink:
     """Gives jobs to the backend, and shows in a workspace what it reports."""
 
     def __init__(
-        self, app: App[None], backend: Backend, workspace: Workspace, composer: Composer
+        self,
+        app: App[None],
+        session: ChatSession,
+        workspace: Workspace,
+        composer: Composer,
+        ask: bool,
     ) -> None:
-        """Prepare the backend; the app passes `BackendReported` messages to `receive`."""
+        """Prepare the thread; the app passes `BackendReported` messages to `receive`."""
         self._app = app
         self._workspace = workspace
         self._composer = composer
@@ -62,7 +67,7 @@ class BackendLink:
         self._cancel = CancelToken()  # that of the newest job
         self._waiting = False  # a job was given before the model was there
         self._question: UserMessage | None = None  # that of this job
-        self._backend = BackendThread(backend, self._post)
+        self._backend = ChatThread(session, self._post, ask)
         self._status.state = State.LOADING
 
     def start(self) -> None:
@@ -91,7 +96,11 @@ class BackendLink:
             return False
         if self._status.state is State.LOADING:
             self._question = question
-        self._backend.ask(question, self._cancel)
+        self._backend.submit(
+            lambda session, cancel: session.send(question.text, question.turn, cancel=cancel),
+            self._cancel,
+            question,
+        )
         return True
 
     def configure(self, settings: Settings, ask: bool) -> None:
@@ -164,7 +173,7 @@ class BackendLink:
             case events.ConversationChanged():
                 if _questions(event.conversation) != _questions(self._workspace.conversation):
                     self._composer.turn = None  # the edited question may be another one now
-                status.context_used = event.context_used
+                status.context_used = event.conversation.context_used
                 await self._workspace.show(event.conversation)
             case events.StepsArrived() | events.ForkGrew():
                 self._grow(event)

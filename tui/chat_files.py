@@ -159,7 +159,7 @@ class Exports:
         turn = min(workspace.transcript.turn, len(turns) - 1) % len(turns)
         if not turns[turn].answers:
             raise SessionError("there is no answer yet: wait for its first token")
-        answer, last = turns[turn].answer, turn == len(turns) - 1
+        answer = turns[turn].answer
         header = self.header or Header(
             model=status.model,
             sampler=status.sampler,
@@ -167,7 +167,7 @@ class Exports:
             seed=answer.seed,
             messages=workspace.conversation.until(turn).prompt_messages,
             context_length=status.context_length,
-            prompt_tokens=max(0, status.context_used - len(answer.steps)) if last else 0,
+            prompt_tokens=answer.prompt_tokens,
         )
         return Trace(header, answer.steps, {})
 

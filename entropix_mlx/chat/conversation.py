@@ -1,4 +1,4 @@
-"""A conversation: its questions, the answers to each, the changes to both, and its file."""
+"""A conversation: questions, the answers to each of them, and the file that holds both."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ class Reply:
     """One answer to a question; it may be unfinished."""
 
     seed: int
-    """Of the draws of its tokens."""
     steps: list[Step] = field(default_factory=list)
     model: str | None = None
-    """The fingerprint of the model that wrote it, if that is known: the ids of its tokens mean
+    """The fingerprint of the model that wrote it, or None if it is unknown: token ids mean
     something for that model only."""
     following: list[Turn] = field(default_factory=list)
     """The turns that came after it, while another answer to its question is selected."""
+    prompt_tokens: int = 0
+    """Tokens that the model saw before the answer; 0 if that is unknown."""
 
     @property
     def text(self) -> str:
@@ -45,13 +46,6 @@ class Reply:
     def finish_reason(self) -> str | None:
         """``"stop"``, ``"length"``, or None if it was cancelled."""
         return self.steps[-1].finish_reason if self.steps else None
-
-    def before(self, step_index: int) -> list[Step]:
-        if not 0 <= step_index < len(self.steps):
-            raise SessionError(
-                f"the answer has no step {step_index}: it has {len(self.steps)}, from 0"
-            )
-        return self.steps[:step_index]
 
 
 @dataclass
@@ -91,7 +85,7 @@ class Conversation:
     title: str | None = None
     """Given by the user; see `name`."""
     id: str = field(default_factory=new_id, compare=False)
-    """Its name in a `Store`."""
+    """Its key in a `Store`."""
 
     def __post_init__(self) -> None:
         if self.dropped < 0:
@@ -114,6 +108,13 @@ class Conversation:
         return messages
 
     @property
+    def context_used(self) -> int:
+        """Tokens that the model sees: the prompt of the last question and the answer to it."""
+        if not self.turns or not self.last.answers:
+            return 0
+        return self.last.answer.prompt_tokens + len(self.last.answer.steps)
+
+    @property
     def prompt_messages(self) -> list[dict[str, str]]:
         """The messages that the model sees when the last question is asked."""
         last = Turn(self.turns[-1].question)  # without its answers
@@ -134,16 +135,24 @@ class Conversation:
             raise SessionError(f"there is no turn {turn}: there are {len(self.turns)}, from 0")
         return turn
 
+    def snapshot(self) -> Conversation:
+        """Return a copy that another thread can keep; steps never change, so they are shared."""
+        turns = [
+            replace(turn, answers=[replace(a, steps=list(a.steps)) for a in turn.answers])
+            for turn in self.turns
+        ]
+        return replace(self, turns=turns)
+
     def until(self, turn: int) -> Conversation:
-        """Return a conversation that ends with a turn of this one, and shares it."""
+        """Return a conversation that shares the turns of this one up to one of them."""
         dropped = self.dropped if turn + 1 == len(self.turns) else 0
         return replace(self, turns=self.turns[: turn + 1], dropped=min(dropped, turn))
 
     def select(self, answer: int, turn: int | None = None) -> None:
         """Make another answer part of the conversation.
 
-        The turns after it stay with the answer that was selected so far; those that once followed
-        the other one come back.
+        The turns after it stay with the answer that was selected before; the turns that once
+        followed the other answer come back.
         """
         index = self.turn_at(turn)
         answers = self.turns[index].answers
@@ -169,17 +178,17 @@ class Conversation:
             answer.following, self.dropped = [], 0
 
     def asking(self, question: str, turn: int | None = None) -> Conversation:
-        """Return a conversation that ends with a question; this one stays as it is.
+        """Return a copy that ends with a question, without changing this conversation.
 
         With the index of a turn, the question replaces that turn and all that follow it.
         """
         earlier = self.turns if turn is None else self.turns[: self.turn_at(turn)]
-        # If turns were taken away, older ones that had been dropped may fit again.
+        # Where turns are replaced, older ones that had been dropped may fit again.
         dropped = self.dropped if len(earlier) + 1 >= len(self.turns) else 0
         return replace(self, turns=[*earlier, Turn(question)], dropped=dropped)
 
     def to_markdown(self) -> str:
-        """Return the conversation as Markdown, for people: selected answers only."""
+        """Return the questions and the selected answers as Markdown."""
         parts = [f"> {self.system_prompt}"] if self.system_prompt else []
         for turn in self.turns:
             parts.append(f"**{turn.question}**")
@@ -187,7 +196,7 @@ class Conversation:
         return "\n\n".join(parts) + "\n"
 
     def save(self, path: str | Path) -> None:
-        """Write the conversation as JSON; if that fails, an existing file stays as it was."""
+        """Write the conversation as JSON; if that fails, an existing file is not changed."""
         with writing(path, SessionError):
             write_whole(path, self.to_json() + "\n")
 
@@ -204,13 +213,17 @@ class Conversation:
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:
-        """Read a file of `save`; a `SessionError` says why it cannot be read."""
+        """Read a file that `save` wrote.
+
+        Raises:
+            SessionError: it cannot be read, or is not a conversation of this version.
+        """
         text = limits.read_named(path, limits.CONVERSATION_BYTES, SessionError)
         return cls.from_json(text, path)
 
     @classmethod
     def from_json(cls, text: str, path: str | Path) -> Conversation:
-        """Read the text of such a file; errors name the path."""
+        """Read the text of a saved conversation; errors name the path."""
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:  # no JSON, or nested too deeply
@@ -233,6 +246,7 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
         {
             "seed": answer.seed,
             "model": answer.model,
+            "prompt_tokens": answer.prompt_tokens,
             "text": answer.text,
             "steps": [step.to_dict() for step in answer.steps],
             "following": [_turn_record(later) for later in answer.following],

@@ -1,4 +1,4 @@
-"""What a backend's thread reports: plain records, made there and read on any other thread.
+"""What a `ChatThread` reports: plain records, made there and read on any other thread.
 
 Steps come in batches, errors as sentences, and conversations as copies.
 """
@@ -6,13 +6,11 @@ Steps come in batches, errors as sentences, and conversations as copies.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..answer.selection import AnswersStanding
-from ..errors import EntropixError
 from ..profiles.profile import Profile
 from ..step import AttentionMap, DrawDistribution, Fork, Step
 from .conversation import Conversation
@@ -21,13 +19,7 @@ if TYPE_CHECKING:
     from ..checkpoints.local import LocalModel
 
 CancelToken = threading.Event
-"""Cancels one job, before it begins or while it runs; made by whoever gives the job."""
-
-BATCH_SECONDS = 1 / 15
-"""Steps are reported in batches, one in this time: a screen does not need more, and each event
-costs time."""
-
-T = TypeVar("T")
+"""Cancels one job, before it begins or while it runs."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ class Loaded:
     model: str
     context_length: int
     profile: Profile
-    """The one that the settings mean for this model."""
+    """The profile that the settings mean for this model."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +69,11 @@ class ConversationChanged:
     """A snapshot of the conversation, sent after every change except a new step."""
 
     conversation: Conversation
-    context_used: int
-    """Tokens that the model sees of it: those of the last prompt and of the answer so far."""
 
 
 @dataclass(frozen=True)
 class StepsArrived:
-    """The next steps of the running answer."""
+    """The running answer has grown."""
 
     steps: list[Step]
 
@@ -147,33 +137,4 @@ ChatEvent = (
 )
 Event = JobEvent | ChatEvent
 Report = Callable[[Event], None]
-"""Takes an event on the backend's thread."""
-
-
-def batches(steps: Iterable[T]) -> Iterator[list[T]]:
-    """Gather steps until `BATCH_SECONDS` have passed; the first one comes at once."""
-    batch: list[T] = []
-    due = time.monotonic()
-    for step in steps:
-        batch.append(step)
-        if time.monotonic() >= due:
-            yield batch
-            batch, due = [], time.monotonic() + BATCH_SECONDS
-    if batch:
-        yield batch
-
-
-def explain(error: Exception) -> str:
-    """Return the message of an error; unexpected ones are labelled as such."""
-    if isinstance(error, EntropixError):
-        return str(error)
-    return f"unexpected {type(error).__name__}: {error}"
-
-
-def snapshot(conversation: Conversation) -> Conversation:
-    """Return a copy that another thread can keep; steps never change, so they are shared."""
-    turns = [
-        replace(turn, answers=[replace(a, steps=list(a.steps)) for a in turn.answers])
-        for turn in conversation.turns
-    ]
-    return replace(conversation, turns=turns)
+"""Takes an event, on the thread."""

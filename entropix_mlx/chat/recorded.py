@@ -1,4 +1,4 @@
-"""A recorded conversation in place of a model, as a backend: what `entropix chat --demo` plays."""
+"""A recording as the source of a conversation: what `entropix chat --demo` plays."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
+from threading import Event
 from typing import TYPE_CHECKING
 
 from ..errors import SessionError
 from ..profiles.profile import Profile
-from ..settings import Settings
 from ..step import Step
 from .conversation import Conversation, Reply, Turn
-from .events import CancelToken
-from .session import ChatSession
+from .session import AnswerSource, Asked
 
 if TYPE_CHECKING:
     from ..checkpoints.local import LocalModel
@@ -35,7 +34,7 @@ class Recording:
     prompt_tokens: dict[str, int] = field(default_factory=dict)
     """By question: the tokens of its prompt."""
     pace: float = 1.0
-    """How many times as fast as they were recorded answers come; 0 is at once."""
+    """Speed of the answers, as a multiple of the recorded one; 0 is at once."""
 
     def turn_of(self, question: str) -> Turn:
         question = question.strip().casefold()
@@ -62,36 +61,39 @@ def demo_profile() -> Profile:
         return Profile.load(path)
 
 
-class RecordedSession(ChatSession):
-    """A conversation that takes its answers from a recording, in their order."""
+class RecordedSource(AnswerSource):
+    """A recording in place of a model; see `AnswerSource`.
 
+    The settings are shown, but not applied.
+    """
+
+    model = MODEL
     context_length = CONTEXT
+    refusals: Mapping[str, str] = {
+        "open": "the demo plays its own recording only: run entropix chat without it"
+    }
 
     def __init__(self, recording: Recording) -> None:
-        super().__init__()
         self._recording = recording
 
-    @property
-    def context_used(self) -> int:
-        if not self.conversation.turns:
-            return 0
-        turn = self.conversation.last
-        answered = len(turn.answer.steps) if turn.answers else 0
-        return self._recording.prompt_tokens.get(turn.question, 0) + answered
-
     @cached_property
-    def profile(self) -> Profile:
+    def auto_profile(self) -> Profile:
         return demo_profile()
 
-    def begin(
-        self, conversation: Conversation, reply: Reply, forced: Sequence[int], cancel: CancelToken
-    ) -> Generator[Step, None, None]:
-        """See `ChatSession.begin`; after the last answer to a question comes the first again."""
-        turn = conversation.last
+    def open(self, model: str | None = None) -> None:
+        if model is not None:
+            self.models()
+
+    def models(self) -> Sequence[LocalModel]:
+        raise SessionError("the demo has no models: run entropix chat")
+
+    def answer(self, asked: Asked) -> Generator[Step, None, None]:
+        """See `AnswerSource.answer`; after the last answer to a question comes the first again."""
+        turn, reply = asked.conversation.last, asked.reply
         recorded = self._recording.turn_of(turn.question)
         turn.question, answers = recorded.question, recorded.answers
-        if forced:
-            tokens = [*(step.token for step in reply.steps), *forced]
+        if asked.forced:
+            tokens = [*(step.token for step in reply.steps), *asked.forced]
             same = [a for a in answers if [s.token for s in a.steps[: len(tokens)]] == tokens]
             if not same:
                 raise SessionError(_other_branches(turn.answer, answers))
@@ -99,40 +101,16 @@ class RecordedSession(ChatSession):
         else:
             answer = answers[len(turn.answers) % len(answers)]
         reply.seed, reply.model = answer.seed, answer.model
-        return self._play(answer, len(reply.steps), cancel)
+        reply.prompt_tokens = self._recording.prompt_tokens.get(turn.question, 0)
+        return self._play(answer, len(reply.steps), asked.hooks.cancel or Event())
 
-    def load(self, path: object) -> None:
-        """Refuse: what comes after that conversation was not recorded."""
-        raise SessionError("the demo plays its own recording only: run entropix chat without it")
-
-    def _play(self, answer: Reply, first: int, cancel: CancelToken) -> Generator[Step, None, None]:
+    def _play(self, answer: Reply, first: int, cancel: Event) -> Generator[Step, None, None]:
         pace, now = self._recording.pace, answer.steps[first - 1].time if first else 0.0
         for step in answer.steps[first:]:
             if pace and cancel.wait(max(0.0, step.time - now) / pace):
                 return
             now = step.time
             yield step
-
-
-@dataclass
-class RecordedBackend:
-    """A recording; see `Backend`."""
-
-    settings: Settings
-    """They are shown, but not heeded."""
-    recording: Recording
-    model: str = MODEL
-    system_prompt: str | None = None
-    ask: bool = False
-    refusals: Mapping[str, str] = field(default_factory=dict, init=False)
-
-    def open(self, model: str | None = None) -> RecordedSession:
-        if model is not None:
-            self.models()
-        return RecordedSession(self.recording)
-
-    def models(self) -> Sequence[LocalModel]:
-        raise SessionError("the demo has no models: run entropix chat")
 
 
 def _other_branches(answer: Reply, recorded: Sequence[Reply]) -> str:

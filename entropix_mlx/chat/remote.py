@@ -1,48 +1,37 @@
-"""A model behind `entropix serve`, as a backend: HTTP with the standard library alone."""
+"""A model behind `entropix serve` as the source of a conversation."""
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import socket
+import ssl
 import threading
+import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+
+import httpx
 
 from .. import limits
 from ..answer.selection import AnswersStanding
 from ..constraints.constraint import Constraint
 from ..errors import EntropixError, SessionError
 from ..profiles.fields import spell_infinities
-from ..profiles.profile import AUTO, Profile, differences
-from ..samplers.registry import find_sampler
-from ..settings import Settings, described
+from ..profiles.profile import Profile, differences
+from ..settings import described
 from ..step import Step
-from .conversation import Conversation, Reply
-from .events import CancelToken
-from .session import ChatSession
+from .session import AnswerSource, Asked
 
 if TYPE_CHECKING:
     from ..checkpoints.local import LocalModel
 
-KEY_VARIABLE = "ENTROPIX_API_KEY"
-"""The variable of the environment that holds the key, on both sides."""
-CONNECT_SECONDS = 10.0
-READ_SECONDS = 600.0
-"""How long an answer may take to begin, or between two tokens: its prompt may be long."""
+TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+"""Seconds. A long prompt may take minutes before its first token."""
 CANCEL_SECONDS = 0.1
-"""The interval at which the cancel token is checked."""
-REFUSAL_BYTES = 2**16
-KINDS: Mapping[str, type[http.client.HTTPConnection]] = {
-    "http": http.client.HTTPConnection,
-    "https": http.client.HTTPSConnection,
-}
+"""The interval at which the cancel event is checked."""
 MOST_ALTERNATIVES = 20
-
-NO_ASKING = "a server does not ask at forks: leave --ask or --server out"
 NO_MODELS = "the model is the server's: leave --server out to choose one here"
 
 
@@ -54,241 +43,213 @@ class ServerError(EntropixError):
         self.code = code
 
 
-@dataclass
-class RemoteBackend:
-    """A model behind a server; see `Backend`."""
+class RemoteSource(AnswerSource):
+    """A model behind a server; see `AnswerSource`."""
 
-    address: Address
-    settings: Settings
-    system_prompt: str | None = None
-    ask: bool = False
-    model: str = field(init=False)
-    refusals: Mapping[str, str] = field(init=False)
+    refusals: Mapping[str, str] = {
+        "ask": "a server does not ask at forks: leave --ask or --server out"
+    }
 
-    def __post_init__(self) -> None:
-        self.model = self.address.url
-        self.refusals = {"ask": NO_ASKING}
+    def __init__(self, url: str, key: str | None = None) -> None:
+        """Prepare a source; nothing is sent before `open`.
 
-    def open(self, model: str | None = None) -> RemoteSession:
+        Args:
+            url: of the server; it may end with /v1, as for other clients.
+            key: of the server's access, if it needs one.
+        """
+        self.model = url
+        self._base = url.rstrip("/").removesuffix("/v1")
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._client = httpx.Client(
+            headers=headers,
+            timeout=TIMEOUT,
+            limits=httpx.Limits(max_keepalive_connections=0),  # `_Cut` sees new connections only
+            trust_env=False,
+            verify=ssl.create_default_context(),
+        )
+
+    def open(self, model: str | None = None) -> None:
         if model is not None:
             raise SessionError(NO_MODELS)
-        find_sampler(self.settings.sampler)
-        return RemoteSession(self.address, self.settings, self.system_prompt)
+        try:
+            with self._request("GET", "/v1/models") as response:
+                models = json.loads(_whole(response))["data"]
+            cards = [model["entropix"] for model in models]
+            card = next((card for card in cards if card["loaded"]), None)
+            if card is None:
+                raise ServerError(f"{self.model} has loaded no model: ask it something first")
+            self.context_length = int(card["context_length"])
+            self._profile = Profile.load().replace(card["profile"], self.model)
+            self.fingerprint = str(card["fingerprint"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise ServerError(f"{self.model} is no entropix server: {error!r}") from error
 
     def models(self) -> Sequence[LocalModel]:
         raise SessionError(NO_MODELS)
 
-
-class RemoteSession(ChatSession):
-    """A conversation with a model behind a server."""
-
-    def __init__(
-        self, address: Address, settings: Settings, system_prompt: str | None = None
-    ) -> None:
-        super().__init__(settings, system_prompt)
-        self._address = address
-        self._context_used = 0
-        try:
-            cards = [model["entropix"] for model in address.get("/v1/models")["data"]]
-            described = next((card for card in cards if card["loaded"]), None)
-            if described is None:
-                raise ServerError(f"{address.url} has loaded no model: ask it something first")
-            self.context_length = int(described["context_length"])
-            self._served_profile = Profile.load().replace(described["profile"], address.url)
-            self.fingerprint = str(described["fingerprint"])
-        except (ValueError, LookupError, TypeError) as error:
-            raise ServerError(f"{address.url} is no entropix server: {error!r}") from error
-
     @property
-    def context_used(self) -> int:
-        return self._context_used if self.conversation.turns else 0
+    def auto_profile(self) -> Profile:
+        return self._profile
 
-    @property
-    def profile(self) -> Profile:
-        """The profile that the settings mean; ``"auto"`` is the server's."""
-        named = self.settings.profile
-        profile = self._served_profile if named == AUTO else Profile.load(named)
-        return profile.replace(self.settings.changes)
-
-    def begin(
-        self, conversation: Conversation, reply: Reply, forced: Sequence[int], cancel: CancelToken
-    ) -> Generator[Step, None, None]:
-        """See `ChatSession.begin`; the oldest turns that the context cannot hold are left out."""
+    def answer(self, asked: Asked) -> Generator[Step, None, None]:
+        """See `AnswerSource.answer`; the oldest turns that the context cannot hold are left out."""
+        conversation, cancel = asked.conversation, asked.hooks.cancel
         last = len(conversation.turns) - 1
-        response = None
-        while response is None and not cancel.is_set():
-            body = self._body(conversation, reply, forced)
+        opened = contextlib.ExitStack()
+        while not asked.hooks.cancelled():
+            request = self._request("POST", "/v1/chat/completions", self._body(asked), cancel)
             try:
-                response = self._address.post("/v1/chat/completions", body, cancel)
+                steps = _steps(opened.enter_context(request), opened, asked)
+                weakref.finalize(steps, opened.close)  # also where nobody begins to read
+                return steps
             except ServerError as error:
-                if cancel.is_set():
+                if asked.hooks.cancelled():
                     break
                 if error.code != "context_length_exceeded" or conversation.dropped >= last:
                     raise
                 conversation.dropped += (last - conversation.dropped + 1) // 2
-        return self._steps(response, len(reply.steps), cancel)
+        return _no_steps()
 
-    def _body(
-        self, conversation: Conversation, reply: Reply, forced: Sequence[int]
-    ) -> dict[str, Any]:
-        settings = self.settings
+    def _body(self, asked: Asked) -> dict[str, Any]:
+        settings = asked.settings
         alternatives = min(settings.top_logprobs, MOST_ALTERNATIVES)
-        given = {name: getattr(settings, name) for name, o in described().items() if o.served}
-        changed = differences(self._served_profile, self.profile)
-        return {
-            "messages": conversation.prompt_messages,
+        stated = {name: getattr(settings, name) for name, o in described().items() if o.served}
+        changed = differences(self._profile, self.profile(settings))
+        body = {
+            "messages": asked.conversation.prompt_messages,
             "stream": True,
             "stream_options": {"include_usage": True},
             "logprobs": alternatives > 0,
             "top_logprobs": alternatives,
             "set": spell_infinities({name: value for name, (_, value) in changed.items()}),
-            **{name: _sent(value) for name, value in given.items() if value is not None},
-            "seed": reply.seed,
-            **_continued(reply, forced, settings),
+            **{name: _sent(value) for name, value in stated.items() if value is not None},
+            "seed": asked.reply.seed,
         }
+        if asked.forced:
+            body["answers"] = 1
+            body["prefix"] = [step.token for step in asked.reply.steps]
+            body["forced"] = list(asked.forced)
+        return body
 
-    def _steps(
-        self, response: HttpResponse | None, before: int, cancel: CancelToken
-    ) -> Generator[Step, None, None]:
-        if response is None:
-            return
+    @contextlib.contextmanager
+    def _request(
+        self, method: str, route: str, body: Any = None, cancel: threading.Event | None = None
+    ) -> Iterator[httpx.Response]:
+        """Send a request, and yield the response once it begins; a cancel cuts it off.
+
+        Raises:
+            ServerError: the server cannot be reached, or refuses the request.
+        """
+        with self._explained(), _Cut(cancel) as cut:
+            url, extensions = self._base + route, {"trace": cut.trace}
+            with self._client.stream(method, url, json=body, extensions=extensions) as response:
+                if response.status_code != httpx.codes.OK:
+                    raise _refusal(response)
+                yield response
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
         try:
-            with contextlib.closing(response):
-                for event in response.events():
-                    if step := self._read(event):
-                        yield replace(step, index=step.index + before)
-        except ServerError:
-            if not cancel.is_set():
-                raise
-
-    def _read(self, event: dict[str, Any]) -> Step | None:
-        try:
-            if "error" in event:
-                raise ServerError(str(event["error"]["message"]))
-            if usage := event.get("usage"):
-                self._context_used = int(usage["total_tokens"])
-            record = event["choices"][0].get("entropix", {}) if event["choices"] else {}
-            if self.on_answers is not None and "answers" in record:
-                self.on_answers(AnswersStanding.of(record["answers"]))
-            return Step.from_dict(record) if "token" in record else None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ServerError(f"the server sent no valid answer: {error!r}") from error
+            yield
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            message = f"{self.model!r} is no address of a server: write http://127.0.0.1:8080"
+            raise ServerError(message) from error
+        except (httpx.HTTPError, httpx.StreamError, OSError) as error:
+            why = str(error) or type(error).__name__
+            raise ServerError(f"no answer from the server at {self.model}: {why}") from error
 
 
-def _continued(reply: Reply, forced: Sequence[int], settings: Settings) -> dict[str, Any]:
-    """Return the fields that continue an answer, or draw several ones."""
-    if not forced:
-        return {"answers": settings.answers}
-    return {"answers": 1, "prefix": [step.token for step in reply.steps], "forced": list(forced)}
+class _Cut:
+    """Shuts the connection of a request down once an event is set, even where nothing arrives."""
+
+    def __init__(self, cancel: threading.Event | None) -> None:
+        self._cancel = cancel
+        self._ended = threading.Event()
+        self._sockets: list[socket.socket] = []
+
+    def trace(self, event: str, about: Mapping[str, Any]) -> None:
+        """Take the socket; an extension of httpx."""
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            self._sockets.append(about["return_value"].get_extra_info("socket"))
+
+    def __enter__(self) -> _Cut:
+        if self._cancel is not None:
+            threading.Thread(target=self._watch, args=(self._cancel,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def _watch(self, cancel: threading.Event) -> None:
+        while not self._ended.wait(CANCEL_SECONDS):
+            if cancel.is_set():
+                for connected in self._sockets:
+                    with contextlib.suppress(OSError):
+                        connected.shutdown(socket.SHUT_RDWR)
+
+
+def _no_steps() -> Generator[Step, None, None]:
+    yield from ()
+
+
+def _steps(
+    response: httpx.Response, opened: contextlib.ExitStack, asked: Asked
+) -> Generator[Step, None, None]:
+    kept = len(asked.reply.steps)
+    try:
+        with opened:
+            for line in _lines(response):
+                step = _read(line, asked) if line.startswith(b"data: {") else None
+                if step is not None:
+                    yield replace(step, index=step.index + kept)
+    except ServerError:
+        if not asked.hooks.cancelled():
+            raise
+
+
+def _read(line: bytes, asked: Asked) -> Step | None:
+    """Return the step of an event, if it has one, and take over what else it says."""
+    try:
+        event = json.loads(line.removeprefix(b"data: "))
+        if "error" in event:
+            raise ServerError(str(event["error"]["message"]))
+        if usage := event.get("usage"):
+            asked.reply.prompt_tokens = int(usage["total_tokens"]) - len(asked.reply.steps)
+        record = event["choices"][0].get("entropix", {}) if event["choices"] else {}
+        if asked.on_answers is not None and "answers" in record:
+            asked.on_answers(AnswersStanding.of(record["answers"]))
+        return Step.from_dict(record) if "token" in record else None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ServerError(f"the server sent no valid answer: {error!r}") from error
 
 
 def _sent(value: Any) -> Any:
     return value.to_dict() if isinstance(value, Constraint) else value
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where a server is, and its key."""
+def _lines(response: httpx.Response) -> Iterator[bytes]:
+    """Yield the lines of a response as they come.
 
-    url: str
-    key: str | None = None
-
-    def get(self, path: str) -> Any:
-        with contextlib.closing(HttpResponse(self, "GET", path, None, CancelToken())) as response:
-            return response.whole()
-
-    def post(self, path: str, body: Any, cancel: CancelToken) -> HttpResponse:
-        """Send JSON, and return the response once it begins."""
-        return HttpResponse(self, "POST", path, json.dumps(body).encode(), cancel)
-
-    def connection(self) -> http.client.HTTPConnection:
-        try:
-            parts = urlsplit(self.url)
-            kind = KINDS[parts.scheme]
-            if not parts.hostname:
-                raise ValueError
-            return kind(parts.hostname, parts.port, timeout=CONNECT_SECONDS)
-        except (ValueError, KeyError):
-            message = f"{self.url!r} is no address of a server: write http://127.0.0.1:8080"
-            raise ServerError(message) from None
-
-    def path(self, route: str) -> str:
-        """Return the path of a route; the address may end with /v1, as for other clients."""
-        return urlsplit(self.url).path.rstrip("/").removesuffix("/v1") + route
+    Raises:
+        ServerError: a line is longer than any that a server sends.
+    """
+    rest = b""
+    for chunk in response.iter_bytes():
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > limits.LINE_BYTES:
+            raise ServerError("the server sent a line that is too long")
+        yield from lines
+    yield rest
 
 
-class HttpResponse:
-    """The response to one request, which a cancel token cuts off however long nothing comes."""
-
-    def __init__(
-        self, address: Address, method: str, route: str, content: bytes | None, cancel: CancelToken
-    ) -> None:
-        self._address = address
-        self._cancel = cancel
-        self._closed = threading.Event()
-        self._open = contextlib.ExitStack()
-        headers = {"Content-Type": b"application/json"}
-        if address.key is not None:
-            headers["Authorization"] = f"Bearer {address.key}".encode()
-        with self._explained():
-            connection = address.connection()
-            self._open.callback(connection.close)
-            connection.connect()
-            self._watch(connection.sock)
-            connection.request(method, address.path(route), content, headers)
-            connection.sock.settimeout(READ_SECONDS)
-            self._response = connection.getresponse()
-            self._open.callback(self._response.close)
-            if self._response.status != http.client.OK:
-                raise _refusal(self._response)
-
-    def whole(self) -> Any:
-        with self._explained():
-            return json.loads(self._response.read(limits.LINE_BYTES))
-
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the server-sent events, until they end or the request is cancelled."""
-        while not self._cancel.is_set():
-            with self._explained():
-                line = self._response.readline(limits.LINE_BYTES)
-                begins = line.startswith(b"data: {")
-                event = json.loads(line.removeprefix(b"data: ")) if begins else None
-            if not line or line.startswith(b"data: [DONE]"):
-                return
-            if event is not None:
-                yield event
-
-    def close(self) -> None:
-        self._closed.set()
-        self._open.close()
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except ServerError:
-            self.close()
-            raise
-        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
-            self.close()
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            message = f"no answer from the server at {self._address.url}: {reason}"
-            raise ServerError(message) from error
-
-    def _watch(self, connected: socket.socket) -> None:
-        def cut() -> None:
-            while not self._closed.wait(CANCEL_SECONDS):
-                if self._cancel.is_set():
-                    with contextlib.suppress(OSError):
-                        connected.shutdown(socket.SHUT_RDWR)
-                    return
-
-        threading.Thread(target=cut, name="cancel", daemon=True).start()
+def _whole(response: httpx.Response) -> bytes:
+    return b"\n".join(_lines(response))
 
 
-def _refusal(response: http.client.HTTPResponse) -> ServerError:
+def _refusal(response: httpx.Response) -> ServerError:
     try:
-        error = json.loads(response.read(REFUSAL_BYTES))["error"]
+        error = json.loads(_whole(response))["error"]
         return ServerError(f"the server refuses: {error['message']}", error["code"])
     except (ValueError, KeyError, TypeError):
-        return ServerError(f"the server answers with status {response.status}: is it entropix?")
+        message = f"the server answers with status {response.status_code}: is it entropix?"
+        return ServerError(message)

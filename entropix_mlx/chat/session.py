@@ -1,7 +1,7 @@
-"""What all chat sessions have in common: the conversation, and the answer that is being written.
+"""A conversation, and the source that its answers come from.
 
-`Session` answers with a model in this process. `chat.remote` asks a server, and
-`chat.recorded` plays a recording.
+A `AnswerSource` is a model in this process (`chat.local`), a server (`chat.remote`) or a recording
+(`chat.recorded`).
 """
 
 from __future__ import annotations
@@ -9,86 +9,157 @@ from __future__ import annotations
 import contextlib
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
-from ..answer.hooks import Choose, OnFork
+from ..answer.hooks import Choose, Hooks, OnFork
 from ..answer.selection import AnswersStanding
 from ..errors import PromptError, SessionError, check_type, whole_number
 from ..profiles.confidence import AnswerMetrics, Verdict
-from ..profiles.profile import Profile
+from ..profiles.profile import AUTO, Profile
 from ..settings import SEED_BITS, Settings
 from ..step import AttentionMap, DrawDistribution, Step
 from .conversation import Conversation, Reply
 
+if TYPE_CHECKING:
+    from ..checkpoints.local import LocalModel
 
-class ChatSession(ABC):
+OnAnswers = Callable[[AnswersStanding], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An answer that a source is to write."""
+
+    conversation: Conversation
+    """Ends with the question. The source sets `dropped` to the number of turns that it leaves out
+    because the context is full."""
+    reply: Reply
+    """The answer, with the steps that it takes over. The source sets its `prompt_tokens`."""
+    settings: Settings
+    hooks: Hooks
+    forced: Sequence[int] = ()
+    """Token ids that come next; empty where the answer begins anew."""
+    on_answers: OnAnswers | None = None
+
+
+class AnswerSource(ABC):
+    """Where the answers of a conversation come from. Use it on one thread."""
+
+    model: str
+    """The name of the model, for people."""
+    context_length: int
+    """The most tokens that the model can hold; known once it is open."""
+    fingerprint: str | None = None
+    """Identifies the model; None if it is unknown."""
+    refusals: Mapping[str, str] = {}
+    """Why it cannot ``"ask"`` at forks, or ``"open"`` a file; what it can do has no entry."""
+
+    @property
+    @abstractmethod
+    def auto_profile(self) -> Profile:
+        """The profile that ``"auto"`` means for the model."""
+
+    def profile(self, settings: Settings) -> Profile:
+        """Return the profile that settings mean for the model.
+
+        Raises:
+            ProfileError: there is no such profile, or a changed field does not fit.
+        """
+        named = settings.profile
+        profile = self.auto_profile if named == AUTO else Profile.load(named)
+        return profile.replace(settings.changes)
+
+    @abstractmethod
+    def open(self, model: str | None = None) -> None:
+        """Load another model, or the same one as before. After an error, none is loaded.
+
+        Raises:
+            EntropixError: it cannot be loaded, or there is no choice of models.
+        """
+
+    @abstractmethod
+    def models(self) -> Sequence[LocalModel]:
+        """Return the models to choose from.
+
+        Raises:
+            EntropixError: there is no choice.
+        """
+
+    @abstractmethod
+    def answer(self, asked: Asked) -> Generator[Step, None, None]:
+        """Return the steps of an answer.
+
+        Raises:
+            EntropixError: the question or the settings do not fit; raised by the call, before
+                anything but the arguments was changed.
+        """
+
+    def distribution(
+        self, conversation: Conversation, steps: Sequence[Step], settings: Settings
+    ) -> DrawDistribution:
+        """Return what the last of an answer's steps was drawn from; see `ChatSession`."""
+        raise SessionError(
+            "only a local model shows what a token was drawn from: leave --server out"
+        )
+
+    def attention(self, conversation: Conversation, steps: Sequence[Step]) -> AttentionMap:
+        """Return what the last of an answer's steps looked at; see `ChatSession`."""
+        raise SessionError("only a local model shows what it looked at: leave --server out")
+
+
+class ChatSession:
     """Messages in, steps out.
 
     `send`, `regenerate` and `fork` return an iterator of steps. The question is part of the
     conversation at once, and the answer grows while the iterator is read. You may stop reading at
-    any moment: the answer keeps the steps that were read, and the session can be used at once. Use
-    a session on one thread; only `cancel` may be called from any thread.
+    any moment: the answer keeps the steps that were read. Use a session on one thread; only
+    `cancel` may be called from any thread.
 
-    The three take a `cancel` token, an event that stops the answer before its next token once it is
-    set, also if it was set before the call. Give each answer a token of its own.
+    The three take a `cancel` event. Once it is set, even before the call, the answer ends before
+    its next token. Pass a new event for each answer.
 
     Attributes:
+        source: writes the answers.
         settings: how to generate.
         conversation: the turns so far.
-        choose: called at a fork whose two best branches score alike, as for `stream_generate`; None
-            takes the best.
+        choose: called at a fork where the two best branches score alike, as for `stream_generate`;
+            None takes the best.
         on_fork: called while branches grow, as for `stream_generate`.
-        on_answers: called when one of several answers to a question has ended, with how they stand.
-        on_prefill: called with the prompt tokens processed so far and their number; those that were
-            cached do not count.
-        on_drop: called when the context is full, with the number of turns left out by then.
-        fingerprint: of the model; None if it is not known.
-        context_length: the most tokens that the model can hold.
+        on_answers: called with an `AnswersStanding` when one of several answers has ended.
+        on_prefill: called with the prompt tokens processed so far and their number, without those
+            that were cached.
+        on_drop: called when the context is full, with the number of turns left out so far.
 
-    New values of these hold from the next answer on.
+    Changed attributes apply from the next answer on.
     """
 
-    context_length: int
-
-    def __init__(self, settings: Settings | None = None, system_prompt: str | None = None) -> None:
+    def __init__(
+        self,
+        source: AnswerSource,
+        settings: Settings | None = None,
+        system_prompt: str | None = None,
+    ) -> None:
         check_type("settings", settings, Settings, optional=True)
         check_type("system_prompt", system_prompt, str, optional=True)
+        self.source = source
         self.settings = settings or Settings()
         self.conversation = Conversation(system_prompt)
         self.choose: Choose | None = None
         self.on_fork: OnFork | None = None
-        self.on_answers: Callable[[AnswersStanding], None] | None = None
+        self.on_answers: OnAnswers | None = None
         self.on_prefill: Callable[[int, int], None] | None = None
         self.on_drop: Callable[[int], None] | None = None
-        self.fingerprint: str | None = None
         self._running: _Running | None = None
         self._answered_with = self.settings
 
-    @abstractmethod
-    def begin(
-        self, conversation: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
-    ) -> Generator[Step, None, None]:
-        """Return the steps of an answer to the last question of a conversation.
-
-        Errors are raised here, before the session changes anything.
-
-        Args:
-            conversation: ends with the question; turns that leave the context are counted in its
-            `dropped`. reply: the answer, with the steps that it takes over. forced: tokens that
-            come next in it; none where it begins anew. cancel: stops it.
-        """
-
     @property
-    @abstractmethod
-    def context_used(self) -> int:
-        """Tokens of the conversation that the model sees, its last answer included."""
-
-    @property
-    @abstractmethod
-    def profile(self) -> Profile: ...
+    def profile(self) -> Profile:
+        """The profile that the settings mean for this model; see `AnswerSource.profile`."""
+        return self.source.profile(self.settings)
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -111,8 +182,10 @@ class ChatSession(ABC):
         """Ask a question and return the steps of the answer.
 
         Args:
+            text: the question.
             turn: index in `conversation.turns` of a turn to replace, together with all that follow
                 it; None asks after the last one.
+            cancel: ends the answer, see above.
 
         Raises:
             PromptError: the text is empty, or the chat template refuses the messages.
@@ -126,13 +199,14 @@ class ChatSession(ABC):
         self.close()
         if not text.strip():
             raise PromptError("the message is empty: write a question")
-        return self._answer(self.conversation.asking(text, turn), cancel)
+        conversation = self.conversation.asking(text, turn)
+        return self._start(conversation, self._new_reply(conversation), [], cancel)
 
     def regenerate(self, *, cancel: Event | None = None) -> Iterator[Step]:
-        """Answer the last question once more; the old answer stays beside it.
+        """Answer the last question once more; the old answer stays beside the new one.
 
-        The seed is the next one, or the same if the settings have changed since: then only they
-        make the difference.
+        The seed is the next one, or the same if the settings have changed, so that the change is
+        the only difference.
 
         Raises:
             SessionError: nothing was asked yet.
@@ -140,7 +214,8 @@ class ChatSession(ABC):
         """
         check_type("cancel", cancel, Event, optional=True)
         self.close()
-        return self._answer(replace(self.conversation), cancel)
+        conversation = replace(self.conversation)
+        return self._start(conversation, self._new_reply(conversation), [], cancel)
 
     def fork(
         self,
@@ -150,15 +225,16 @@ class ChatSession(ABC):
         *,
         cancel: Event | None = None,
     ) -> Iterator[Step]:
-        """Put another token in the place of one of an answer, and go on from there.
+        """Replace a token of an answer, and generate the rest anew.
 
-        The steps before that token are taken over as they are: they are not computed again, and
-        not returned. The old answer stays beside the new one, with the turns that followed it.
+        The steps before that token are kept: they are neither computed again nor returned. The old
+        answer stays beside the new one, with the turns that followed it.
 
         Args:
-            step_index: index of the step whose token is replaced.
-            token: the id of the token to put there, or of several, such as a branch's.
+            step_index: index of the step to replace.
+            token: the id of the new token, or several ids, such as a branch's.
             turn: index in `conversation.turns` of the answer's turn; None is the last one.
+            cancel: ends the answer, see above.
 
         Raises:
             SessionError: there is no such turn, step or token, or another model wrote that answer.
@@ -173,37 +249,32 @@ class ChatSession(ABC):
         if not tokens:
             raise SessionError("there is no token to put there: give at least one")
         self.close()
-        turn = self.conversation.turn_at(turn)
-        old = self.conversation.turns[turn].answer
-        reply = Reply(old.seed, old.before(step_index), self.fingerprint)
-        if old.model is not None and self.fingerprint not in (None, old.model):
-            raise SessionError(
-                f"another model wrote that answer ({old.model}), and this one's tokens mean"
-                " something else: answer the question again first"
-            )
-        return self._start(self.conversation.until(turn), reply, tokens, cancel)
+        conversation, old = self._written(step_index, turn)
+        reply = Reply(old.seed, old.steps[:step_index], self.source.fingerprint)
+        return self._start(conversation, reply, tokens, cancel)
 
     def distribution(self, step_index: int, turn: int | None = None) -> DrawDistribution:
-        """Return what a step of an answer was drawn from: the probabilities at each step of the
-        draw.
+        """Return the probabilities that a step of an answer was drawn from.
 
         The model reads the answer again up to that step, with the session's settings.
 
         Raises:
-            SessionError: there is no such turn or step, or no model of this process.
+            SessionError: there is no such turn or step, or another model wrote the answer, or the
+                source has no model in this process.
         """
-        raise SessionError(
-            "only a local model shows what a token was drawn from: leave --server out"
-        )
+        conversation, answer = self._written(step_index, turn)
+        steps = answer.steps[: step_index + 1]
+        return self.source.distribution(conversation, steps, self.settings)
 
     def attention(self, step_index: int, turn: int | None = None) -> AttentionMap:
         """Return what a step of an answer looked at, as `api.attention.attention_map` does.
 
         Raises:
-            SessionError: there is no such turn or step, or no model of this process.
+            SessionError: as for `distribution`.
             UnsupportedModelError: the model's attention cannot be read.
         """
-        raise SessionError("only a local model shows what it looked at: leave --server out")
+        conversation, answer = self._written(step_index, turn)
+        return self.source.attention(conversation, answer.steps[: step_index + 1])
 
     def select(self, answer: int, turn: int | None = None) -> None:
         """Make another of a question's answers part of the conversation; see `Conversation`."""
@@ -213,21 +284,22 @@ class ChatSession(ABC):
         self.conversation.select(answer, turn)
 
     def instruct(self, system_prompt: str | None) -> None:
-        """Precede the conversation with other instructions, from the next answer on."""
+        """Set the instructions that precede the conversation, from the next answer on."""
         check_type("system_prompt", system_prompt, str, optional=True)
         self.close()
         self.conversation.system_prompt = system_prompt
 
     def new(self) -> None:
-        self.close()
-        self.conversation = Conversation(self.conversation.system_prompt)
+        self.resume(Conversation(self.conversation.system_prompt))
 
     def save(self, path: str | Path) -> None:
         self.close()
         self.conversation.save(path)
 
     def load(self, path: str | Path) -> None:
-        """Go on with a saved conversation in place of this one; see `Conversation.load`."""
+        """Continue a saved conversation instead of this one; see `Conversation.load`."""
+        if reason := self.source.refusals.get("open"):
+            raise SessionError(reason)
         self.resume(Conversation.load(path))
 
     def resume(self, conversation: Conversation) -> None:
@@ -235,38 +307,58 @@ class ChatSession(ABC):
         self.conversation = conversation
 
     def cancel(self) -> None:
-        """Stop the running answer before its next token; from any thread."""
+        """End the running answer before its next token; from any thread."""
         if running := self._running:
             running.cancel.set()
 
     def close(self) -> None:
-        """Stop the running answer at once; on the thread that reads it."""
+        """End the running answer at once; on the thread that reads it."""
         if self._running is not None:
             self._running.end()
             self._running = None
 
-    def _answer(self, conversation: Conversation, cancel: Event | None) -> Iterator[Step]:
-        """Answer the last question with a seed of its own, unless the settings have changed."""
-        settings, before = self.settings, self._answered_with
-        seed, turn = settings.seed, conversation.last
-        own = secrets.randbits(SEED_BITS) if seed is None else seed + len(turn.answers)
-        if turn.answers and before != settings and before.seed == seed:
-            own = turn.answer.seed
-        self._answered_with = settings
-        return self._start(conversation, Reply(own, [], self.fingerprint), [], cancel)
+    def _written(self, step_index: int, turn: int | None) -> tuple[Conversation, Reply]:
+        """Return the conversation up to an answer of this model, and the answer."""
+        index = self.conversation.turn_at(turn)
+        answer = self.conversation.turns[index].answer
+        if not 0 <= step_index < len(answer.steps):
+            raise SessionError(
+                f"the answer has no step {step_index}: it has {len(answer.steps)}, from 0"
+            )
+        if answer.model is not None and self.source.fingerprint not in (None, answer.model):
+            raise SessionError(
+                f"another model wrote that answer ({answer.model}), and its token ids mean"
+                " something else here: answer the question again first"
+            )
+        return self.conversation.until(index), answer
+
+    def _new_reply(self, conversation: Conversation) -> Reply:
+        """Return an answer with the next seed, or the same if the settings have changed."""
+        settings, before, turn = self.settings, self._answered_with, conversation.last
+        if turn.answers and before != settings and before.seed == settings.seed:
+            seed = turn.answer.seed
+        elif settings.seed is None:
+            seed = secrets.randbits(SEED_BITS)
+        else:
+            seed = settings.seed + len(turn.answers)
+        return Reply(seed, [], self.source.fingerprint)
 
     def _start(
         self, conversation: Conversation, reply: Reply, forced: list[int], cancel: Event | None
     ) -> Iterator[Step]:
-        """Make an answer part of the conversation, which becomes the given one."""
+        """Begin an answer, and make it part of the conversation."""
         cancel = cancel or Event()
-        steps = _added(self.begin(conversation, reply, forced, cancel), reply)
+        hooks = Hooks(cancel, self.on_prefill, self.choose, self.on_fork)
+        asked = Asked(conversation, reply, self.settings, hooks, forced, self.on_answers)
+        steps = _added(self.source.answer(asked), reply)
         # Nothing below raises: an answer that was refused has left the conversation unchanged.
         here = self.conversation
         if conversation.dropped > here.dropped and self.on_drop:
             self.on_drop(conversation.dropped)
         if forced:
             here.set_aside(len(conversation.turns) - 1)
+        else:
+            self._answered_with = self.settings
         here.turns, here.dropped = conversation.turns, conversation.dropped
         self._running = _Running(steps, cancel, here, here.last.selected, len(reply.steps))
         here.last.add(reply)
@@ -280,17 +372,17 @@ class _Running:
     steps: Generator[Step, None, None]
     cancel: Event
     conversation: Conversation
-    """Its last turn's selected answer is this one."""
+    """The answer is the selected one of its last turn."""
     selected: int
-    """The selected answer before this one."""
-    taken_over: int
+    """Index of the answer that was selected before."""
+    kept: int
     """Steps that it took over from another answer."""
 
     def end(self) -> None:
-        """Stop; an answer without a step of its own is removed if the turn has others."""
+        """End the answer; remove it if it has no step of its own and the turn has others."""
         self.steps.close()
         turn = self.conversation.turns[-1]
-        if len(turn.answers) > 1 and len(turn.answer.steps) == self.taken_over:
+        if len(turn.answers) > 1 and len(turn.answer.steps) == self.kept:
             turn.answers.pop()
             turn.selected = self.selected
             self.conversation.bring_back(len(self.conversation.turns) - 1)

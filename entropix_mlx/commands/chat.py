@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..chat.attachments import with_files
-from ..chat.remote import KEY_VARIABLE, Address, RemoteBackend
-from ..configuration import Configuration
+from ..chat.session import AnswerSource, ChatSession
+from ..configuration import KEY_VARIABLE, Configuration
 from ..errors import EntropixError, PromptError, SettingsError
 from ..profiles.fields import overlaid
 from ..profiles.sections import MOST_FORKS
@@ -28,8 +28,7 @@ from .shared.output import USAGE
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..chat.local import Session
-    from ..chat.thread import LocalBackend
+    from ..chat.local import LocalSource, Session
     from ..models.base import LanguageModel
 
 ALTERNATIVES = 8
@@ -98,18 +97,19 @@ def chat(
         model = loading.with_model(model)
     restore = all_keys()  # before what takes long to import
     if demo:
-        from ..chat.recorded import RecordedBackend, demo_recording
+        from ..chat.recorded import RecordedSource, demo_recording
 
-        backend: Any = RecordedBackend(settings, demo_recording())
+        source: AnswerSource = RecordedSource(demo_recording())
     elif server is not None:
-        address = Address(server, os.environ.get(KEY_VARIABLE) or None)
-        backend = RemoteBackend(address, settings, system_prompt)
+        from ..chat.remote import RemoteSource
+
+        source = RemoteSource(server, os.environ.get(KEY_VARIABLE) or None)
     else:
-        traces = TraceFolder(trace, model.name) if trace else None
-        backend = _local_backend(model, settings, system_prompt, ask, traces, notes)
+        source = _local_source(model, trace, notes)
     from entropix_mlx.tui.app import run_chat
 
-    return run_chat(backend, None if no_save or demo else Store(), configuration, restore)
+    session = ChatSession(source, settings, system_prompt)
+    return run_chat(session, None if no_save or demo else Store(), configuration, restore, ask)
 
 
 def _refuse(stated: dict[str, Any], why: str) -> None:
@@ -118,15 +118,8 @@ def _refuse(stated: dict[str, Any], why: str) -> None:
             raise SettingsError(f"{why}: leave {name} out")
 
 
-def _local_backend(
-    chosen: ModelOptions,
-    settings: Settings,
-    system_prompt: str | None,
-    ask: bool,
-    traces: TraceFolder | None,
-    notes: File,
-) -> LocalBackend:
-    from ..chat.thread import LocalBackend
+def _local_source(chosen: ModelOptions, trace: File, notes: File) -> LocalSource:
+    from ..chat.local import LocalSource
 
     def load(model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
         from ..checkpoints.load import Extras, load
@@ -135,14 +128,11 @@ def _local_backend(
         extras = Extras(**chosen.extras) if model == chosen.model else None
         return load(model, extras=extras)
 
-    return LocalBackend(
+    return LocalSource(
         chosen.name,
         lambda: load(chosen.model),
-        settings,
-        system_prompt,
-        ask,
-        traces,
         load_named=load,
+        traces=TraceFolder(trace, chosen.name) if trace else None,
         notes=loading.open_notes(notes),
     )
 
@@ -179,8 +169,8 @@ def _converse(
         on_prefill=output.prefill_progress(),
         on_drop=_report_dropped,
         traces=traces,
+        notes=passages,
     )
-    session.notes = passages
     interactive, mistakes = sys.stdin.isatty(), 0
     if interactive:
         output.info(HINT)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from cyclopts import Parameter
 
 from .. import limits
-from ..chat.remote import KEY_VARIABLE
+from ..configuration import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError
 from ..settings import BATCH, Settings
 from .shared import output

@@ -217,10 +217,10 @@ def test_a_session_keeps_all_answers_and_goes_on_from_the_chosen_one(session):
     assert turn.answers[0].steps == steps
     assert len(turn.answers) == 5
     assert turn.answer.steps == session.several.chosen.steps
-    cached = session.cached_tokens
+    cached = session.source.cached_tokens
     list(session.send("And then?"))
     assert session.conversation.messages[1]["content"] == turn.answer.text
-    assert session.cached_tokens > cached
+    assert session.source.cached_tokens > cached
     session.settings = replace(session.settings, answers=1)
     list(session.regenerate())
     assert session.several is None
@@ -231,11 +231,11 @@ def test_a_sure_session_is_like_any_other(session):
     session.settings = replace(session.settings, **SURE)
     steps = list(session.send("Hello"))
     assert (len(session.conversation.last.answers), session.several.stopped) == (1, Enough.SURE)
-    cached = session.cached_tokens
+    cached = session.source.cached_tokens
     session.settings = replace(session.settings, answers=1)
     session.new()
     assert list(session.send("Hello")) == steps
-    assert session.cached_tokens == cached
+    assert session.source.cached_tokens == cached
 
 
 @pytest.mark.parametrize("taken", [1, 3, 6])

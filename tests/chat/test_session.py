@@ -270,7 +270,7 @@ def test_a_cancel_stops_the_prefill_between_two_chunks(make, monkeypatch):
     session = make(on_prefill=on_prefill)
     assert list(session.send("x" * 1000, cancel=cancel)) == []
     assert 0 < seen[-1] < 1000
-    assert session.cached_tokens == 0
+    assert session.source.cached_tokens == 0
 
 
 def test_a_full_context_drops_the_oldest_turns(word_tokenizer):
@@ -458,5 +458,5 @@ def test_a_stop_string_leaves_the_conversation_and_the_cache(make, start):
     steps = list(session.send("Why?"))
     assert steps[-1].finish_reason == "stop"
     assert session.messages[-1]["content"] == whole[: whole.index(stop)]
-    assert session.cached_tokens <= session.context_used
+    assert session.source.cached_tokens <= session.conversation.context_used
     check_cache(session, make)

@@ -7,7 +7,9 @@ import pytest
 from entropix_mlx import Settings
 from entropix_mlx.chat import events
 from entropix_mlx.chat.events import CancelToken, UserMessage
-from entropix_mlx.chat.thread import BackendThread, LocalBackend
+from entropix_mlx.chat.local import LocalSource
+from entropix_mlx.chat.session import ChatSession
+from entropix_mlx.chat.thread import ChatThread
 from entropix_mlx.errors import ModelNotFoundError
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 
@@ -16,6 +18,14 @@ def load_tiny():
     tokenizer = make_byte_tokenizer()
     tokenizer._eos_token_ids = set()
     return make_tiny_model(max_position_embeddings=4096), tokenizer
+
+
+def ask(thread, question, cancel):
+    thread.submit(
+        lambda session, cancel: session.send(question.text, question.turn, cancel=cancel),
+        cancel,
+        question,
+    )
 
 
 class Heard:
@@ -49,7 +59,8 @@ def started():
     def start(load=load_tiny, load_named=None, **settings):
         heard = Heard()
         own = Settings(**{"max_tokens": 6, "seed": 1} | settings)
-        thread = BackendThread(LocalBackend("tiny", load, own, load_named=load_named), heard)
+        source = LocalSource("tiny", load, load_named=load_named)
+        thread = ChatThread(ChatSession(source, own), heard)
         threads.append(thread)
         thread.start()
         return thread, heard
@@ -63,7 +74,7 @@ def started():
 def test_an_answer_is_reported_in_order(started):
     thread, heard = started()
     cancel = CancelToken()
-    thread.ask(UserMessage("hi"), cancel)
+    ask(thread, UserMessage("hi"), cancel)
     assert heard.until(events.AnswerEnded) == events.AnswerEnded(cancel)
     assert list(dict.fromkeys(type(event) for event in heard.events)) == [
         events.Loaded,
@@ -76,14 +87,14 @@ def test_an_answer_is_reported_in_order(started):
     assert len(steps) == 6
     last = heard.of(events.ConversationChanged)[-1]
     assert last.conversation.turns[0].answer.steps == steps
-    assert last.context_used > 6
+    assert last.conversation.context_used > 6
 
 
 def test_a_cancel_that_comes_before_the_answer_begins_is_not_lost(started):
     thread, heard = started(max_tokens=3000)
     cancel = CancelToken()
     cancel.set()
-    thread.ask(UserMessage("hi"), cancel)
+    ask(thread, UserMessage("hi"), cancel)
     heard.until(events.AnswerEnded, cancel=cancel)
     assert not heard.of(events.StepsArrived)
 
@@ -91,7 +102,7 @@ def test_a_cancel_that_comes_before_the_answer_begins_is_not_lost(started):
 def test_a_cancel_ends_one_job_and_no_other(started):
     thread, heard = started(max_tokens=3000)
     first, second = CancelToken(), CancelToken()
-    thread.ask(UserMessage("hi"), first)
+    ask(thread, UserMessage("hi"), first)
     thread.submit(lambda session, cancel: session.regenerate(cancel=cancel), second)
     heard.until(events.StepsArrived)
     first.set()
@@ -108,13 +119,13 @@ def test_a_model_that_cannot_be_loaded_leaves_the_one_before(started):
         return load_tiny()
 
     thread, heard = started(load_named=load_named)
-    thread.ask(UserMessage("hi"), CancelToken())
+    ask(thread, UserMessage("hi"), CancelToken())
     heard.until(events.AnswerEnded)
     for name, shown in (("absent", "tiny"), ("other", "other"), ("absent", "other")):
         thread.switch(name, CancelToken())
         assert heard.until(events.Loaded).model == shown
         assert bool(heard.until(events.AnswerEnded).error) is (name == "absent")
-    thread.ask(UserMessage("and?"), CancelToken())
+    ask(thread, UserMessage("and?"), CancelToken())
     assert heard.until(events.AnswerEnded).error is None
     last = heard.of(events.ConversationChanged)[-1]
     assert [turn.question for turn in last.conversation.turns] == ["hi", "and?"]
@@ -127,11 +138,11 @@ def test_another_model_can_be_loaded_where_the_first_cannot(started):
     thread, heard = started(load, lambda name: load_tiny())
     assert "MemoryError" in heard.until(events.LoadFailed).reason
     question = UserMessage("hi")
-    thread.ask(question, CancelToken())
+    ask(thread, question, CancelToken())
     ended = heard.until(events.AnswerEnded)
     assert ended.error
     assert ended.refused is question
     thread.switch("other", CancelToken())
     assert heard.until(events.AnswerEnded).error is None
-    thread.ask(UserMessage("hi"), CancelToken())
+    ask(thread, UserMessage("hi"), CancelToken())
     assert heard.until(events.AnswerEnded).error is None

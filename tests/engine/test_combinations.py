@@ -145,4 +145,4 @@ def test_a_chat_goes_on_from_what_is_cached(models, byte_tokenizer, kind):
         prompt = conversation_prompt(byte_tokenizer, before)
         alone = list(stream_generate(models[kind], byte_tokenizer, prompt, PLAIN))
         assert first_divergence(steps, alone) is None
-    assert session.cached_tokens
+    assert session.source.cached_tokens

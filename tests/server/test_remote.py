@@ -7,18 +7,21 @@ import pytest
 from entropix_mlx import Session, Settings, cli
 from entropix_mlx.chat import events
 from entropix_mlx.chat.events import CancelToken, UserMessage
-from entropix_mlx.chat.remote import Address, RemoteBackend, RemoteSession, ServerError
-from entropix_mlx.chat.thread import BackendThread
+from entropix_mlx.chat.remote import RemoteSource, ServerError
+from entropix_mlx.chat.session import ChatSession
+from entropix_mlx.chat.thread import ChatThread
 from entropix_mlx.errors import SessionError
 from tests.answer.test_forks import always_branch
-from tests.chat.test_thread import Heard
+from tests.chat.test_thread import Heard, ask
 
 SETTINGS = Settings(max_tokens=6, seed=3, top_logprobs=4, profile=always_branch(min_gap=9))
 
 
 @pytest.fixture
 def remote(url):
-    return RemoteSession(Address(url, "key"), SETTINGS, "Be brief.")
+    source = RemoteSource(url, "key")
+    source.open()
+    return ChatSession(source, SETTINGS, "Be brief.")
 
 
 @pytest.fixture
@@ -50,7 +53,7 @@ def test_every_way_to_an_answer_is_that_of_a_session(remote, local):
     assert [step.strategy for step in ours.steps] == [step.strategy for step in theirs.steps]
     assert ours.finish_reason == theirs.finish_reason == "length"
     assert ours.model == theirs.model
-    assert remote.context_used == local.context_used
+    assert remote.conversation.context_used == local.conversation.context_used
 
 
 def test_of_several_answers_the_server_sends_the_chosen_one_and_how_they_stand(remote):
@@ -94,23 +97,23 @@ def test_what_the_server_refuses_changes_nothing(remote):
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9", "ftp://x", "nonsense", "http://[::"])
 def test_an_address_without_a_server(address):
     with pytest.raises(ServerError):
-        RemoteSession(Address(address), SETTINGS)
+        RemoteSource(address).open()
 
 
 def test_a_missing_key_is_named(url):
     with pytest.raises(ServerError) as refused:
-        RemoteSession(Address(f"{url}/v1"), SETTINGS)
+        RemoteSource(f"{url}/v1").open()
     assert refused.value.code == "invalid_api_key"
 
 
 def test_the_thread_of_the_terminal_ui(url):
     heard = Heard()
-    backend = RemoteBackend(Address(url, "key"), replace(SETTINGS, max_tokens=150))
-    thread = BackendThread(backend, heard)
+    session = ChatSession(RemoteSource(url, "key"), replace(SETTINGS, max_tokens=150))
+    thread = ChatThread(session, heard)
     thread.start()
     assert heard.until(events.Loaded).context_length == 256
     cancel = CancelToken()
-    thread.ask(UserMessage("Hello"), cancel)
+    ask(thread, UserMessage("Hello"), cancel)
     heard.until(events.StepsArrived)
     cancel.set()
     assert heard.until(events.AnswerEnded, cancel=cancel).error is None

@@ -15,7 +15,8 @@ from textual.widgets import Input, TextArea
 
 from entropix_mlx import Settings
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
-from entropix_mlx.chat.thread import LocalBackend
+from entropix_mlx.chat.local import LocalSource
+from entropix_mlx.chat.session import ChatSession
 from entropix_mlx.step import Step
 from entropix_mlx.tui.app import ChatApp
 from entropix_mlx.tui.composer.status import State
@@ -54,9 +55,11 @@ def gated(gate):
 @pytest.fixture
 def make_chat():
     def make(load=load_tiny, store=None, configuration=None, **options):
-        own = {name: options.pop(name) for name in {"ask", "traces", "load_named"} & options.keys()}
+        ask = options.pop("ask", False)
+        own = {name: options.pop(name) for name in {"traces", "load_named"} & options.keys()}
         settings = Settings(**{"max_tokens": 12, "seed": 1, "top_logprobs": 4} | options)
-        return ChatApp(LocalBackend("tiny", load, settings, **own), store, configuration)
+        session = ChatSession(LocalSource("tiny", load, **own), settings)
+        return ChatApp(session, store, configuration, ask)
 
     return make
 

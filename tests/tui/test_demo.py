@@ -2,9 +2,9 @@
 
 from contextlib import asynccontextmanager
 
-from entropix_mlx.chat.recorded import RecordedBackend, demo_recording
+from entropix_mlx.chat.recorded import RecordedSource, demo_recording
+from entropix_mlx.chat.session import ChatSession
 from entropix_mlx.palette import QUESTIONS
-from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy, first_divergence
 from entropix_mlx.tui.app import ChatApp
 from tests.tui.conftest import idle, notices, ready, running, turns, until
@@ -25,7 +25,7 @@ def test_the_recording_answers_the_questions_of_the_card():
 
 @asynccontextmanager
 async def demo(pace=0):
-    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=pace)))
+    app = ChatApp(ChatSession(RecordedSource(demo_recording(pace=pace))))
     async with running(app) as pilot:
         await idle(pilot)
         yield app, pilot

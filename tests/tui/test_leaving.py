@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from entropix_mlx import Session, Settings
-from entropix_mlx.chat.thread import LocalBackend
+from entropix_mlx import Session
+from entropix_mlx.chat.local import LocalSource
+from entropix_mlx.chat.session import ChatSession
 from entropix_mlx.tui.app import ChatApp, run_chat
 from tests.tui.conftest import drive, gated, generating, idle, load_tiny, running
 
@@ -60,6 +61,6 @@ def test_only_a_model_that_loads_is_left_without_the_end_of_the_interpreter(monk
 
     monkeypatch.setattr(ChatApp, "run", lambda app: drive(app, leave))
     monkeypatch.setattr("os._exit", exits.append)
-    run_chat(LocalBackend("tiny", load_tiny if loaded else gated(gate), Settings()))
+    run_chat(ChatSession(LocalSource("tiny", load_tiny if loaded else gated(gate))))
     gate.set()
     assert exits == ([] if loaded else [0])

@@ -16,12 +16,12 @@ from textual.pilot import OutOfBounds
 from textual.widgets import Input
 
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
-from entropix_mlx.chat.recorded import RecordedBackend, Recording, demo_recording
+from entropix_mlx.chat.recorded import RecordedSource, Recording, demo_recording
+from entropix_mlx.chat.session import ChatSession
 from entropix_mlx.chat.store import Store
 from entropix_mlx.configuration import Configuration
 from entropix_mlx.constraints.constraint import Constraint
 from entropix_mlx.extraction.review import Review
-from entropix_mlx.settings import Settings
 from entropix_mlx.tui.app import ChatApp
 from entropix_mlx.tui.base import WorkspaceApp
 from entropix_mlx.tui.composer.composer import Composer
@@ -99,7 +99,7 @@ def recorded():
 @pytest.mark.parametrize("size", [SIZES[0]], ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
 async def test_every_key_in_every_state(state, size):
-    app = ChatApp(RecordedBackend(Settings(), recorded()))
+    app = ChatApp(ChatSession(RecordedSource(recorded())))
     async with running(app, size) as pilot:
         await state(pilot)
         focused = app.focused
@@ -145,7 +145,7 @@ def actions(source, count):
 
 
 def played(recording):
-    return lambda make_chat, store: ChatApp(RecordedBackend(Settings(), recording()), store)
+    return lambda make_chat, store: ChatApp(ChatSession(RecordedSource(recording())), store)
 
 
 def several(make_chat, store):
