@@ -171,6 +171,8 @@ class ReviewApp(App[None]):
             return
         self.query_one("#text", Static).update(around(self._review.text(doubt), doubt.passage))
         about = value_line(doubt.field, doubt.value, doubt.confidence)
+        if doubt.copied:
+            about = Content.assemble(about, "\ncopied from a worked example")
         if doubt.candidates:
             others = alternatives_line((text, "") for text in doubt.candidates[:9])
             about = Content.assemble(about, "\nit could have begun: ", others)

@@ -10,21 +10,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..api.answers_file import Task, all_tasks, written
+from ..api.answers_file import all_tasks, written
 from ..api.prompt_file import PromptLine
 from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import PromptError
 from ..extraction.documents import Document, read_documents
 from ..extraction.review import Review, read_decisions, with_decisions
-from ..extraction.rows import Row, row_of, write_rows
+from ..extraction.rows import Row, row_of, with_unsure, write_rows
 from ..extraction.task import Extraction, read_examples
 from ..files import check_target
 from ..settings import BATCH, Settings
 from .shared import answers, output
 from .shared.options import FIRST, File, ModelOptions, command, read_schema, without
-
-LOOKED_AT = 0.9
-"""Fields of less confidence are reviewed."""
 
 
 @command(
@@ -40,6 +37,7 @@ def extract(
     output_file: Annotated[File, Parameter(name=["--output", "-o"], group=FIRST)] = None,
     resume: bool = False,
     batch: int = BATCH,
+    review_share: float = 0.3,
     review: bool = False,
 ) -> int:
     """Fill the fields of a JSON schema from documents.
@@ -52,54 +50,57 @@ def extract(
         output_file: write the rows to this file: CSV where it ends with .csv, else JSON Lines
         resume: generate only the answers that --output does not have
         batch: answers at once (fewer if memory is short)
-        review: go through the fields below 0.9 in the terminal UI
+        review_share: mark this share of all fields as unsure, the least sure first (0 to 1)
+        review: go through the unsure fields in the terminal UI
     """
     if not files:
         raise PromptError("name the documents: entropix extract FILE … --schema FILE")
     if (resume or review) and not output_file:
         raise PromptError("--resume and --review need a file of rows: name it with --output")
+    if not 0 <= review_share <= 1:
+        raise PromptError(f"--review-share is a share from 0 to 1, not {review_share}")
     if output_file:
         check_target(output_file)
     schema = read_schema(fields.expanduser())
     settings = replace(settings, constraint=Constraint(JSON_SCHEMA, schema))
     extraction = Extraction(schema, tuple(read_examples(examples)) if examples else ())
     documents = read_documents(files, text_column)
-    least = LOOKED_AT if review else 0.0
     output.info(f"{len(documents)} documents")
 
-    def row(record: answers.Record) -> Row:
-        name = documents[record["line"] - 1].name
-        return row_of(name, record, least, schema)
-
-    def keep(task: Task, record: answers.Record) -> None:
-        rows[task.prompt.line] = row(record)
-        output.write_json(row(record).to_dict())
-
+    found: list[answers.Record] = []
     rows = {n: Row(d.name, error=d.error) for n, d in enumerate(documents, 1) if d.error}
     lines = [
         PromptLine(n, settings, messages=extraction.messages(d.text), id=d.name)
         for n, d in enumerate(documents, 1)
         if not d.error
     ]
-    if output_file is None:
-        for failed in rows.values():
-            output.write_json(failed.to_dict())
     code, beside = 0, output_file.with_suffix(".answers.jsonl") if output_file else None
     if lines:
         answer = partial(answers.answer_prompts, settings=settings, batch=batch)
         code = answers.answer_missing(
-            model, all_tasks(lines, 1), answer, beside, keep, resume=resume
+            model,
+            all_tasks(lines, 1),
+            answer,
+            beside,
+            lambda task, record: found.append(record),
+            resume=resume,
         )
-    if output_file and beside:
+    if beside:
         found = list(written(beside))
-        rows |= {record["line"]: row(record) for record in found}
-        in_order = [rows[number] for number in sorted(rows)]
+    for record in found:
+        document = documents[record["line"] - 1]
+        rows[record["line"]] = row_of(document, record, schema, extraction.examples)
+    in_order = with_unsure([rows[number] for number in sorted(rows)], review_share)
+    if output_file:
         decisions = output_file.with_suffix(".decisions.jsonl")
         if review and code != output.INTERRUPTED:
             _review(in_order, documents, found, decisions)
         write_rows(output_file, with_decisions(in_order, read_decisions(decisions)))
         output.write(f"{output_file}\n")
-    return code or (output.USAGE if any(one.error for one in rows.values()) else 0)
+    else:
+        for one in in_order:
+            output.write_json(one.to_dict())
+    return code or (output.USAGE if any(one.error for one in in_order) else 0)
 
 
 def _review(

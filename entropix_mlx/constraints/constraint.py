@@ -40,6 +40,9 @@ class Constraint:
                 f" {self.kind} has {len(self.text):,}: make it smaller"
             )
 
+    def __hash__(self) -> int:
+        return hash((self.kind, self.text))
+
     @classmethod
     def of(cls, value: Any) -> Constraint | None:
         """Return a constraint from an object with one key, such as ``{"regex": "[0-9]+"}``.

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import accumulate, count
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..step import Step
@@ -27,7 +28,8 @@ from .places import escaped
 
 LIKELY = 0.01
 """Probability among the allowed tokens from which on another one is listed as an alternative."""
-_WHITE_SPACE = " \t\r\n"
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{},:]|[^][{},:"\s]+')
+"""Of a JSON text: a string, a sign, or another word."""
 
 
 def _no_json(name: str) -> float:
@@ -95,68 +97,34 @@ def leaves(text: str) -> list[Leaf]:
     Raises:
         ValueError: it is not JSON, or is nested too deeply.
     """
-    walk = _Walk(text)
     try:
-        walk.value("")
-    except (IndexError, RecursionError) as error:
-        raise ValueError("the text ends too early, or is nested too deeply") from error
-    if walk.at != len(text):
-        raise ValueError(f"something follows the value at character {walk.at}")
-    return walk.leaves
+        _DECODER.decode(text)
+    except RecursionError as error:
+        raise ValueError("the text is nested too deeply") from error
+    found = []
+    keys: list[int | str] = []
+    before, begin = "", 0
+    for token in _TOKEN.finditer(text):
+        word = token[0]
+        if word in ("{", "["):
+            keys.append("" if word == "{" else 0)
+            begin = token.start()
+        elif word in ("}", "]"):
+            keys.pop()
+            if before in ("{", "["):
+                found.append(Leaf(_pointer(keys), {} if word == "}" else [], begin, token.end()))
+        elif word == "," and isinstance(keys[-1], int):
+            keys[-1] += 1
+        elif before in ("{", ",") and isinstance(keys[-1], str):
+            keys[-1] = json.loads(word)
+        elif word not in (",", ":"):
+            found.append(Leaf(_pointer(keys), _DECODER.decode(word), *token.span()))
+        before = word
+    return found
 
 
-class _Walk:
-    """One way through a JSON text, from its beginning to its end; white space is skipped."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-        self.leaves: list[Leaf] = []
-        self._skip()
-
-    def value(self, pointer: str) -> None:
-        begin, opening = self.at, self.text[self.at]
-        if opening not in "{[":
-            self._add(pointer, self._decode(), begin)
-            return
-        closing = "}" if opening == "{" else "]"
-        self._take(opening)
-        if self.text[self.at] == closing:
-            self.at += 1
-            self._add(pointer, {} if closing == "}" else [], begin)
-            return
-        for number in count():
-            self.value(f"{pointer}/{self._key() if closing == '}' else number}")
-            if self.text[self.at] == closing:
-                break
-            self._take(",")
-        self._take(closing)
-
-    def _key(self) -> str:
-        if self.text[self.at] != '"':
-            raise ValueError(f"no key at character {self.at}")
-        key = str(self._decode())
-        self._skip()
-        self._take(":")
-        return escaped(key)
-
-    def _decode(self) -> Any:
-        found, self.at = _DECODER.raw_decode(self.text, self.at)
-        return found
-
-    def _add(self, pointer: str, value: Any, begin: int) -> None:
-        self.leaves.append(Leaf(pointer, value, begin, self.at))
-        self._skip()
-
-    def _take(self, character: str) -> None:
-        if self.text[self.at] != character:
-            raise ValueError(f"no {character} at character {self.at}")
-        self.at += 1
-        self._skip()
-
-    def _skip(self) -> None:
-        while self.at < len(self.text) and self.text[self.at] in _WHITE_SPACE:
-            self.at += 1
+def _pointer(keys: Sequence[int | str]) -> str:
+    return "".join(f"/{escaped(str(key))}" for key in keys)
 
 
 def fields_of(steps: Sequence[Step], within: str | None = None) -> list[Field]:

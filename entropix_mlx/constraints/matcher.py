@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
+import re
 import weakref
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
 from numpy.typing import NDArray
 
 from .. import limits
@@ -18,7 +19,6 @@ from .constraint import CHOICE, REGEX, Constraint
 from .places import failing, places
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 WHITE_SPACE = r"\x20|\n(\x20{0,24}|\x09{0,8})"
@@ -140,34 +140,16 @@ def matcher_for(constraint: Constraint, tokenizer: TokenizerWrapper, vocab: int)
         ConstraintError: the constraint cannot be compiled, uses something that is not supported, or
             allows nothing that the tokenizer can spell; the message names the place.
     """
-    known = _compiled(tokenizer, vocab)
-    key = constraint.kind, constraint.text
-    found = known.matchers.get(key) or _compile(constraint, known.tokenizer, vocab)
-    with _CHANGING:
-        known.matchers[key] = found
-        known.matchers.move_to_end(key)
-        while len(known.matchers) > COMPILED:
-            known.matchers.popitem(last=False)
-    return found.copy()
+    compilers = _COMPILERS.setdefault(tokenizer, {})
+    if vocab not in compilers:
+        compiler = partial(_compile, _ll_tokenizer(tokenizer, vocab), vocab)
+        compilers[vocab] = lru_cache(COMPILED)(compiler)
+    return compilers[vocab](constraint).copy()
 
 
-class _Compiled:
-    """The constraints that were compiled for one tokenizer."""
-
-    def __init__(self, tokenizer: LLTokenizer) -> None:
-        self.tokenizer = tokenizer
-        self.matchers: OrderedDict[tuple[str, str], Matcher] = OrderedDict()
-
-
-_CHANGING = threading.Lock()  # a server compiles on a thread of its own
-_BY_TOKENIZER: weakref.WeakKeyDictionary[Any, dict[int, _Compiled]] = weakref.WeakKeyDictionary()
-
-
-def _compiled(tokenizer: TokenizerWrapper, vocab: int) -> _Compiled:
-    sized = _BY_TOKENIZER.setdefault(tokenizer, {})
-    if vocab not in sized:
-        sized[vocab] = _Compiled(_ll_tokenizer(tokenizer, vocab))
-    return sized[vocab]
+Compiler = Callable[[Constraint], Matcher]
+_COMPILERS: weakref.WeakKeyDictionary[Any, dict[int, Compiler]] = weakref.WeakKeyDictionary()
+"""By tokenizer and vocabulary size."""
 
 
 def _ll_tokenizer(tokenizer: TokenizerWrapper, vocab: int) -> LLTokenizer:
@@ -183,9 +165,7 @@ def _ll_tokenizer(tokenizer: TokenizerWrapper, vocab: int) -> LLTokenizer:
         ) from error
 
 
-def _compile(constraint: Constraint, tokenizer: LLTokenizer, vocab: int) -> Matcher:
-    from llguidance import LLMatcher
-
+def _compile(tokenizer: LLTokenizer, vocab: int, constraint: Constraint) -> Matcher:
     try:
         grammar = _grammar(constraint)
     except Exception as error:  # of the converter of GBNF, which raises what it likes
@@ -204,8 +184,6 @@ def _compile(constraint: Constraint, tokenizer: LLTokenizer, vocab: int) -> Matc
 
 
 def _bounds() -> LLParserLimits:
-    from llguidance import LLParserLimits
-
     return LLParserLimits(
         initial_lexer_fuel=limits.CONSTRAINT_FUEL,
         max_grammar_size=limits.CONSTRAINT_SYMBOLS,
@@ -223,7 +201,6 @@ def _refused(constraint: Constraint, said: str, place: str = "") -> ConstraintEr
 
 def _place(constraint: Constraint) -> str:
     """Return the place in a JSON schema that cannot be compiled; empty where it is not known."""
-    from llguidance import LLMatcher
 
     def fails(schema: Any) -> bool:
         try:
@@ -249,26 +226,14 @@ def _check_counts(constraint: Constraint) -> None:
 
 
 def _grammar(constraint: Constraint) -> str:
-    from llguidance import LLMatcher, grammar_from
-
     if constraint.is_json:
         return _json_grammar(constraint.text)
     if constraint.kind == CHOICE:
-        return LLMatcher.grammar_from_regex("|".join(map(_literal, constraint.value)))
+        return LLMatcher.grammar_from_regex("|".join(map(re.escape, constraint.value)))
     if constraint.kind == REGEX:
         return LLMatcher.grammar_from_regex(constraint.text)
     return grammar_from("gbnf", constraint.text)
 
 
 def _json_grammar(schema: str) -> str:
-    from llguidance import LLMatcher
-
     return LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)
-
-
-def _literal(text: str) -> str:
-    """Return the regular expression of a text."""
-    return "".join(
-        character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):x}}}"
-        for character in text
-    )

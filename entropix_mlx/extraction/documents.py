@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,3 +84,12 @@ def _csv(text: str, path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             first = rows.line_num + 1
     except csv.Error as error:
         raise PromptError(f"{path}, line {rows.line_num}: not CSV: {error}") from error
+
+
+def passage(value: Any, text: str) -> tuple[int, int] | None:
+    """Return where a value stands in a text, written alike but for case and white space."""
+    words = (value if isinstance(value, str) else json.dumps(value)).split()
+    if not words or isinstance(value, bool) or value is None:
+        return None
+    found = re.search(r"\s+".join(map(re.escape, words)), text, re.IGNORECASE)
+    return found.span() if found else None

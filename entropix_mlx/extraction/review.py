@@ -7,7 +7,6 @@ be left at any time, goes on where it was, and says who decided what.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -20,6 +19,7 @@ from ..errors import OutputError
 from ..files import write_line, writing
 from ..palette import to_json
 from ..records import from_record
+from .documents import passage
 from .rows import Row
 
 
@@ -41,6 +41,10 @@ class FieldDecision:
     how: How
 
 
+Decided = dict[tuple[str, str], FieldDecision]
+"""The decisions that hold, by document and field, in the order in which they were taken."""
+
+
 @dataclass(frozen=True)
 class Doubt:
     """A field that is to be looked at."""
@@ -53,6 +57,8 @@ class Doubt:
     """Other ways in which its text could have begun, the most probable first."""
     passage: tuple[int, int] | None
     """Where its value stands in the document; None where it does not."""
+    copied: bool = False
+    """Whether the value comes from a worked example."""
 
 
 class Review:
@@ -74,10 +80,9 @@ class Review:
         self._texts = texts
         self._candidates = candidates
         self._path = path
-        self._decided: dict[tuple[str, str], FieldDecision] = {}
-        self._order: list[tuple[str, str]] = []
+        self._decided: Decided = {}
         for decision in read_decisions(path):
-            self._note(decision)
+            _note(self._decided, decision)
 
     @property
     def doubts(self) -> list[Doubt]:
@@ -110,38 +115,36 @@ class Review:
 
     def undo(self) -> FieldDecision | None:
         """Take the last decision back, and return it; None where there is none."""
-        if not self._order:
-            return None
-        last = self._decided[self._order[-1]]
-        self._write(replace(last, how=How.UNDONE))
+        last = next(reversed(self._decided.values()), None)
+        if last is not None:
+            self._write(replace(last, how=How.UNDONE))
         return last
 
     def _doubt(self, number: int, row: Row, name: str) -> Doubt:
         value, text = row.fields[name], self._texts.get(row.document, "")
         candidates = tuple(self._candidates.get((row.document, name), ()))
-        return Doubt(number, name, value, row.confidence[name], candidates, passage(value, text))
+        return Doubt(
+            number,
+            name,
+            value,
+            row.confidence[name],
+            candidates,
+            passage(value, text),
+            name in row.copied,
+        )
 
     def _write(self, decision: FieldDecision) -> None:
         with writing(self._path, OutputError), FileIO(self._path, "a") as file:
             write_line(file, to_json(asdict(decision)))
-        self._note(decision)
-
-    def _note(self, decision: FieldDecision) -> None:
-        key = decision.document, decision.field
-        self._decided.pop(key, None)
-        self._order = [other for other in self._order if other != key]
-        if decision.how is not How.UNDONE:
-            self._decided[key] = decision
-            self._order.append(key)
+        _note(self._decided, decision)
 
 
-def passage(value: Any, text: str) -> tuple[int, int] | None:
-    """Return where a value stands in a text, written alike but for case and white space."""
-    words = (value if isinstance(value, str) else json.dumps(value)).split()
-    if not words or isinstance(value, bool) or value is None:
-        return None
-    found = re.search(r"\s+".join(map(re.escape, words)), text, re.IGNORECASE)
-    return found.span() if found else None
+def _note(decided: Decided, decision: FieldDecision) -> None:
+    """Put a decision behind the others; one that is undone leaves."""
+    key = decision.document, decision.field
+    decided.pop(key, None)
+    if decision.how is not How.UNDONE:
+        decided[key] = decision
 
 
 def read_decisions(path: Path) -> list[FieldDecision]:
@@ -165,15 +168,17 @@ def read_decisions(path: Path) -> list[FieldDecision]:
 
 def with_decisions(rows: Sequence[Row], decisions: Sequence[FieldDecision]) -> list[Row]:
     """Return rows in which people's decisions hold; these fields are no longer unsure."""
-    latest = {(one.document, one.field): one for one in decisions}
-    by_document: dict[str, list[FieldDecision]] = {}
-    for one in latest.values():
-        if one.how is not How.UNDONE:
-            by_document.setdefault(one.document, []).append(one)
-    return [_decided(row, by_document.get(row.document, [])) for row in rows]
+    decided: Decided = {}
+    for decision in decisions:
+        _note(decided, decision)
+    return [_decided(row, decided) for row in rows]
 
 
-def _decided(row: Row, decisions: Sequence[FieldDecision]) -> Row:
-    values = {one.field: one.value for one in decisions if one.field in row.fields}
+def _decided(row: Row, decided: Decided) -> Row:
+    values = {
+        name: decided[row.document, name].value
+        for name in row.fields
+        if (row.document, name) in decided
+    }
     left = tuple(name for name in row.unsure if name not in values)
     return replace(row, fields={**row.fields, **values}, unsure=left, reviewed=tuple(values))

@@ -8,16 +8,20 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..constraints.places import escaped
 from ..errors import OutputError
 from ..files import write_whole, writing
 from ..palette import to_json
+from .documents import Document, passage
+from .task import Example
 
-OWN = ("document", "unsure", "reviewed", "error")
+OWN = ("document", "unsure", "copied", "reviewed", "error")
 """Columns of a CSV file that are no fields."""
+ROUNDING = 1e-9
 _WHOLE = "value"
 """The field of an answer that is no object."""
 _FORMULA = re.compile(r"[=+\-@\t\n](?![\d.,]*$)")
@@ -38,7 +42,9 @@ class Row:
     """The probability of each field's value given what the schema allows; of a list, the smallest
     of its values'."""
     unsure: tuple[str, ...] = ()
-    """Fields of too little confidence, or of none."""
+    """Fields that are to be reviewed."""
+    copied: tuple[str, ...] = ()
+    """Fields whose value comes from a worked example instead of the document."""
     reviewed: tuple[str, ...] = ()
     """Fields that a person decided on."""
     error: str = ""
@@ -52,32 +58,64 @@ class Row:
             "fields": dict(self.fields),
             "confidence": dict(self.confidence),
             "unsure": list(self.unsure),
+            "copied": list(self.copied),
             "reviewed": list(self.reviewed),
         }
 
 
 def row_of(
-    document: str,
+    document: Document,
     record: Mapping[str, Any],
-    least: float = 0.0,
     schema: Mapping[str, Any] | None = None,
+    examples: Sequence[Example] = (),
 ) -> Row:
     """Return the row of an answer, which is a line of a file of answers.
 
     Args:
-        least: fields of less confidence are unsure.
         schema: whose properties the fields are; None takes all of the answer's. Where it lists
             none, the whole answer is one field.
+        examples: which the model was shown.
     """
     if "error" in record:
-        return Row(document, error=record["error"])
+        return Row(document.name, error=record["error"])
     if record["finish_reason"] == "length":
-        return Row(document, error="the answer was cut off: allow more by --max-tokens")
+        return Row(document.name, error="the answer was cut off: allow more by --max-tokens")
     known = None if schema is None else _listed(schema)
     values = flattened(json.loads(record["text"]), known)
     sure = {name: _confidence(name, record["fields"]) for name in values}
-    unsure = [name for name in values if not sure[name] >= least]
-    return Row(document, values, sure, tuple(unsure))
+    return Row(document.name, values, sure, copied=_copied(values, document.text, examples))
+
+
+def with_unsure(rows: Sequence[Row], share: float) -> list[Row]:
+    """Return rows in which a share of all their fields, rounded up, is unsure.
+
+    Fields that were copied from an example come first, then those of the least confidence.
+    """
+    ranked = sorted(
+        (name not in row.copied, -1.0 if math.isnan(sure) else sure, number, name)
+        for number, row in enumerate(rows)
+        for name, sure in row.confidence.items()
+    )
+    chosen = {place[2:] for place in ranked[: math.ceil(share * len(ranked) - ROUNDING)]}
+    return [
+        replace(row, unsure=tuple(name for name in row.fields if (number, name) in chosen))
+        for number, row in enumerate(rows)
+    ]
+
+
+def _copied(values: Mapping[str, Any], text: str, examples: Sequence[Example]) -> tuple[str, ...]:
+    """Return the fields whose value stands in the text of an example, and not in this one."""
+    shown = {
+        (name, to_json(value))
+        for example in examples
+        for name, value in flattened(example.fields).items()
+        if passage(value, example.text)
+    }
+    return tuple(
+        name
+        for name, value in values.items()
+        if (name, to_json(value)) in shown and not passage(value, text)
+    )
 
 
 def flattened(value: Any, known: Set[str] | None = None, pointer: str = "") -> dict[str, Any]:
@@ -87,8 +125,7 @@ def flattened(value: Any, known: Set[str] | None = None, pointer: str = "") -> d
     found: dict[str, Any] = {}
     for key, one in value.items():
         if known is None or key in known:
-            escaped = key.replace("~", "~0").replace("/", "~1")
-            found |= flattened(one, known, f"{pointer}/{escaped}")
+            found |= flattened(one, known, f"{pointer}/{escaped(key)}")
     return found
 
 
@@ -132,7 +169,9 @@ def _csv(rows: Sequence[Row]) -> str:
     writer.writeheader()
     for row in rows:
         cells = {"document": _cell(row.document), "error": row.error}
-        cells |= {"unsure": " ".join(row.unsure), "reviewed": " ".join(row.reviewed)}
+        cells |= {
+            column: " ".join(getattr(row, column)) for column in ("unsure", "copied", "reviewed")
+        }
         for name, value in row.fields.items():
             cells[titles[name]] = _cell(value) if isinstance(value, str) else to_json(value)
             cells[f"{titles[name]}.confidence"] = f"{row.confidence[name]:.4f}"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import limits
-from ..api.prompt_file import at_line, json_lines
+from ..api.prompt_file import json_lines
 from ..errors import PromptError
-from ..profiles.fields import shown
+from ..records import from_record
 
 MOST_DESCRIBED = 40
 """Fields that the instruction describes at most."""
@@ -57,23 +57,15 @@ def read_examples(path: str | Path) -> list[Example]:
     found = []
     text = limits.read_named(path, limits.PROMPTS_BYTES, PromptError)
     for number, record in json_lines(text, path):
-        with at_line(path, number):
-            found.append(_example(record))
+        try:
+            found.append(from_record(Example, record))
+        except ValueError as error:
+            raise PromptError(f"{path}, line {number} is no example: {error}") from error
     if not found:
         raise PromptError(
             f'{path} has no examples: write objects such as {{"text": "…", "fields": {{…}}}}'
         )
     return found
-
-
-def _example(record: Any) -> Example:
-    given = record if isinstance(record, dict) else {}
-    text, found = given.get("text"), given.get("fields")
-    if not isinstance(text, str) or not isinstance(found, dict):
-        raise PromptError(
-            'an example is an object such as {"text": "…", "fields": {…}}, not ' + shown(record)
-        )
-    return Example(text, found)
 
 
 def _described(schema: Mapping[str, Any]) -> str:

@@ -22,16 +22,13 @@ def json_rule(schema: Mapping[str, Any]) -> str:
 
 def literal(text: str, special: Mapping[str, int]) -> str:
     """Return the rule of a text: special tokens by their ids, the rest quoted."""
-    pieces = [text]
-    for token in special:
-        pieces = [part for piece in pieces for part in _split(piece, token)]
-    named = (f"<[{special[p]}]>" if p in special else json.dumps(p) for p in pieces if p)
-    return " ".join(named)
-
-
-def _split(text: str, token: str) -> list[str]:
-    before, *rest = text.split(token)
-    return [before, *(part for piece in rest for part in (token, piece))]
+    pattern = "|".join(map(re.escape, special)) or "(?!)"
+    pieces = re.split(f"({pattern})", text)
+    return " ".join(
+        f"<[{special[piece]}]>" if piece in special else json.dumps(piece)
+        for piece in pieces
+        if piece
+    )
 
 
 Parse = Callable[[str, Any], Any]

@@ -10,6 +10,7 @@ from typing import Any
 
 from .formats import CallFormat, Parse
 
+_DECODER = json.JSONDecoder(parse_int=str)  # of any length
 ID_LENGTH = 9
 """Letters and digits in the id of a call, which is what Mistral's templates take."""
 
@@ -44,7 +45,6 @@ class CallReader:
         self._tools = tools
         self._waiting = ""
         self._read = 0
-        self._scanner = _ObjectScanner()
         self._inside = False
         """Whether the text is behind the mark of the first call."""
         self.calls: list[Call] = []
@@ -96,11 +96,12 @@ class CallReader:
                 self._begin(header["name"], self._read + header.start())
                 self._take(header.end())
                 yield Addition("", len(self.calls) - 1)
-            length, ended = self._scanner.read(self._waiting)
-            text = self._take(length)
-            self.calls[-1].arguments += text
-            if ended:
-                self.calls[-1].end = self._read
+            call = self.calls[-1]
+            known = len(call.arguments)
+            end = _object_end(call.arguments + self._waiting) if "}" in self._waiting else None
+            text = self._take(len(self._waiting) if end is None else end - known)
+            call.arguments += text
+            call.end = None if end is None else self._read
             yield Addition(text, len(self.calls) - 1)
 
     def _marked(self, end: str, parse: Parse) -> Iterator[Addition]:
@@ -125,7 +126,6 @@ class CallReader:
             yield Addition(call.arguments, len(self.calls) - 1)
 
     def _begin(self, name: str, start: int) -> Call:
-        self._scanner = _ObjectScanner()
         self.calls.append(Call(name, start))
         return self.calls[-1]
 
@@ -135,26 +135,12 @@ class CallReader:
         return taken
 
 
-class _ObjectScanner:
-    """Finds the end of a JSON object that comes in pieces."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._quoted = self._escaped = False
-
-    def read(self, text: str) -> tuple[int, bool]:
-        """Return how many characters of a text belong to the object, and whether it ends there."""
-        for index, character in enumerate(text):
-            if self._quoted:
-                self._quoted = self._escaped or character != '"'
-                self._escaped = character == "\\" and not self._escaped
-            elif character == '"':
-                self._quoted = True
-            elif character in "{}":
-                self._depth += 1 if character == "{" else -1
-                if not self._depth:
-                    return index + 1, True
-        return len(text), False
+def _object_end(text: str) -> int | None:
+    """Return where the JSON object ends that a text begins with; None where it does not yet."""
+    try:
+        return _DECODER.raw_decode(text)[1]
+    except (ValueError, RecursionError):
+        return None
 
 
 def _overlap(text: str, marker: str) -> int:

@@ -67,4 +67,12 @@ def test_rows_are_printed_where_no_file_is_named(extract, letters):
     code, out, _ = extract(*letters[:2])
     assert code == 0
     names = [json.loads(line)["document"] for line in out.splitlines()]
-    assert sorted(names) == sorted(map(str, letters[:2]))
+    assert names == list(map(str, letters[:2]))
+
+
+def test_a_share_of_the_fields_is_unsure(extract, letters, tmp_path):
+    for share, unsure in ((0.3, 2), (1, 6)):
+        out = extract(*letters[:2], "--review-share", share)[1]
+        found = [json.loads(line) for line in out.splitlines()]
+        assert sum(len(row["unsure"]) for row in found) == unsure
+    assert extract(*letters[:2], "--review-share", 30)[0] == 2

@@ -5,13 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entropix_mlx.errors import OutputError
-from entropix_mlx.extraction.review import (
-    How,
-    Review,
-    passage,
-    read_decisions,
-    with_decisions,
-)
+from entropix_mlx.extraction.documents import passage
+from entropix_mlx.extraction.review import How, Review, read_decisions, with_decisions
 from entropix_mlx.extraction.rows import Row
 
 ROWS = [
@@ -40,7 +35,7 @@ def test_the_least_sure_comes_first_and_decisions_outlive_the_review(review, tmp
     assert again.decision(other) is None
     rows = with_decisions(ROWS, read_decisions(tmp_path / "decisions.jsonl"))
     assert rows[1].fields == {"x": "two", "n": 5}
-    assert rows[1].reviewed == ("n", "x")
+    assert rows[1].reviewed == ("x", "n")
     assert rows[1].unsure == ("missing",)
     assert (rows[0], rows[2]) == (ROWS[0], ROWS[2])
 
