@@ -96,13 +96,13 @@ def build_app() -> App:
 
 
 def _apply_configuration(app: App, _: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    from .commands.shared import config_defaults
+    from .commands.shared.options import apply_configuration
 
     def all_options() -> set[str]:
         every = (build_app()[name].assemble_argument_collection() for name in COMMANDS)
         return {name for listed in every for argument in listed for name in argument.names}
 
-    config_defaults.apply(app, arguments, all_options)
+    apply_configuration(app, arguments, all_options)
 
 
 def _shown_default(value: Any) -> str | None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from . import limits
-from .errors import ConfigurationError
+from .errors import ConfigurationError, EntropixError
 from .profiles.profile import user_folder
 from .records import parse_toml
 
@@ -83,6 +83,21 @@ class Configuration:
         line = _line_of(self.text, section, key)
         where = f"{self.path}, line {line}" if line else str(self.path)
         return ConfigurationError(f"{where}: {key}: {message}")
+
+    def check_settings(self) -> None:
+        """Check what the file says of fields of `Settings`.
+
+        Raises:
+            ConfigurationError: a value is impossible.
+        """
+        from .settings import Settings, described
+
+        for name, option in described().items():
+            for key in self.options.keys() & option.keys:
+                try:
+                    Settings(**{name: self.options[key]}).check()
+                except EntropixError as error:
+                    raise self.fault(OPTIONS, key, str(error)) from error
 
     def _with(self, content: Mapping[str, Any]) -> Configuration:
         for section, values in content.items():

@@ -85,8 +85,8 @@ def stop_strings(value: Any) -> tuple[str, ...]:
     return strings
 
 
-class Described(NamedTuple):
-    """What an annotation says of a field of `Settings`."""
+class SettingsOption(NamedTuple):
+    """The description of a field of `Settings`; `described` adds name, type and default."""
 
     rule: Rule
     """Returns a value as it is kept, or raises a `ValueError` that begins with "must"."""
@@ -101,15 +101,36 @@ class Described(NamedTuple):
     error: type[SettingsError] | type[SamplerError] = SettingsError
     names: tuple[str, ...] = ()
     """Of the option, where that is not called as the field."""
+    name: str = ""
+    type: Any = None
+    default: Any = None
+
+    @property
+    def help(self) -> str:
+        known = parameters()
+        return known[self.name].help if self.name in known else _docstrings()[self.name]
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys of a configuration file that set it."""
+        names = self.names or (self.name.replace("_", "-"),)
+        return {name.lstrip("-") for name in names}
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a table writes it as a text, and not as JSON."""
+        origin, kinds = get_origin(self.type), get_args(self.type) or (self.type,)
+        is_mixed = origin is abc.Mapping or int in kinds
+        return origin is Literal or (str in kinds and not is_mixed)
 
 
-def _whole(low: int, high: int = LARGEST_WHOLE, **about: Any) -> Described:
-    return Described(Number(low, high, whole=True), decides=False, **about)
+def _whole(low: int, high: int = LARGEST_WHOLE, **about: Any) -> SettingsOption:
+    return SettingsOption(Number(low, high, whole=True), decides=False, **about)
 
 
-def _parameter(name: str, **about: Any) -> Described:
+def _parameter(name: str, **about: Any) -> SettingsOption:
     """A sampling parameter, as ``samplers.toml`` describes it."""
-    return Described(parameters()[name].rule, error=SamplerError, **about)
+    return SettingsOption(parameters()[name].rule, error=SamplerError, **about)
 
 
 @dataclass(frozen=True)
@@ -124,11 +145,11 @@ class Settings:
 
     max_tokens: Annotated[int, _whole(NO_LIMIT, first=True, names=("--max-tokens", "-m"))] = 256
     """Tokens of an answer at most; -1 for as many as the context holds."""
-    sampler: Annotated[str, Described(of_type(str, "a name"), first=True)] = "entropix"
+    sampler: Annotated[str, SettingsOption(of_type(str, "a name"), first=True)] = "entropix"
     """How tokens are chosen. One of `SAMPLERS`."""
     profile: Annotated[
         str | Path | Profile,
-        Described(
+        SettingsOption(
             of_type((str, Path, Profile), "a profile, its name or its file"),
             served=False,
             first=True,
@@ -137,7 +158,7 @@ class Settings:
     """Thresholds: a name, a TOML file, or auto for what was calibrated for the model. Or a
     `Profile`; without a calibration, auto is ``"reference"``."""
     changes: Annotated[
-        Mapping[str, Mapping[str, Any]], Described(of_type(Mapping, "a mapping"), served=False)
+        Mapping[str, Mapping[str, Any]], SettingsOption(of_type(Mapping, "a mapping"), served=False)
     ] = field(default_factory=dict)
     """Fields of the profile to change. For example ``{"thresholds": {"low_entropy": 0.2}}``."""
     temperature: Annotated[
@@ -153,32 +174,34 @@ class Settings:
     seed: Annotated[int | None, _whole(-(2**64), 2**64, first=True)] = None
     """The same seed gives the same steps on the same machine. None draws a fresh one."""
     attention_layers: Annotated[
-        Literal["last", "all"], Described(one_of(*ATTENTION_LAYERS), False, False)
+        Literal["last", "all"], SettingsOption(one_of(*ATTENTION_LAYERS), False, False)
     ] = "last"
     """Layers whose attention is measured: last or all."""
     top_logprobs: Annotated[int, _whole(0, served=False)] = 0
     """How many of the most probable tokens a step lists."""
-    loops: Annotated[Literal["allow", "stop"], Described(one_of(*LOOPS), decides=False)] = "allow"
+    loops: Annotated[Literal["allow", "stop"], SettingsOption(one_of(*LOOPS), decides=False)] = (
+        "allow"
+    )
     """Stop ends an answer that does nothing but repeat itself. See `answer.loops`. Under a
     constraint nothing is ended, but JSON that repeats itself is made to close what is open."""
     speculation: Annotated[
-        int | str, Described(number_or_mode(MAX_PROPOSED, *SPECULATION_MODES), False, False)
+        int | str, SettingsOption(number_or_mode(MAX_PROPOSED, *SPECULATION_MODES), False, False)
     ] = "auto"
     """Tokens that are proposed at a time where the text repeats itself: auto, off or N. They are
     checked in one pass, and change no token but by rounding."""
-    stop: Annotated[tuple[str, ...], Described(stop_strings, decides=False)] = ()
+    stop: Annotated[tuple[str, ...], SettingsOption(stop_strings, decides=False)] = ()
     """Texts before which an answer ends. A single text stands for itself. Text that may yet become
     one is held back, and is lost where the answer is cancelled meanwhile."""
-    answers: Annotated[int | str, Described(ANSWERS, decides=False)] = 1
+    answers: Annotated[int | str, SettingsOption(ANSWERS, decides=False)] = 1
     """Answers of which the best is chosen: N, or auto for several where the first is unsure. The
     section ``answers`` of the profile says how. For `stream_answers`, `generate`, `batch_generate`
     and `Session`."""
-    budget: Annotated[float, Described(Number(1, MOST_ANSWERS), decides=False)] = 2.0
+    budget: Annotated[float, SettingsOption(Number(1, MOST_ANSWERS), decides=False)] = 2.0
     """Tokens that answers=auto may spend, in times those of single answers. On average over the
     prompts of a batch or a conversation."""
     thinking_budget: Annotated[int | None, _whole(0)] = None
     """Tokens of reasoning at most. The model's own end tag ends it then; None is no limit."""
-    constraint: Annotated[Constraint | None, Described(Constraint.of, decides=False)] = None
+    constraint: Annotated[Constraint | None, SettingsOption(Constraint.of, decides=False)] = None
     """What the answer must match as a whole: a `Constraint`, or an object such as
     ``{"regex": "[0-9]+"}``. No thought and no passage is inserted into such an answer."""
 
@@ -243,33 +266,6 @@ class Settings:
         return replace(self, **others)
 
 
-class SettingsOption(NamedTuple):
-    """A field of `Settings`, as `described` returns it."""
-
-    name: str
-    type: Any
-    default: Any
-    rule: Rule
-    decides: bool
-    served: bool
-    first: bool
-    option: bool
-    error: type[SettingsError] | type[SamplerError]
-    names: tuple[str, ...]
-
-    @property
-    def help(self) -> str:
-        known = parameters()
-        return known[self.name].help if self.name in known else _docstrings()[self.name]
-
-    @property
-    def is_text(self) -> bool:
-        """Whether a table writes it as a text, and not as JSON."""
-        origin, kinds = get_origin(self.type), get_args(self.type) or (self.type,)
-        is_mixed = origin is abc.Mapping or int in kinds
-        return origin is Literal or (str in kinds and not is_mixed)
-
-
 @functools.cache
 def described() -> Mapping[str, SettingsOption]:
     """Return all fields of `Settings` by their names."""
@@ -278,7 +274,7 @@ def described() -> Mapping[str, SettingsOption]:
     for each in fields(Settings):
         kind, about = get_args(hints[each.name])
         default = {} if each.default is MISSING else each.default
-        found[each.name] = SettingsOption(each.name, kind, default, *about)
+        found[each.name] = about._replace(name=each.name, type=kind, default=default)
     return found
 
 

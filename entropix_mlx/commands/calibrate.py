@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import datetime
 import re
-import sys
 from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 
 from ..errors import PromptError
 from ..models.config import fingerprint
-from ..profiles.profile import Profile, differences, profile_for, read_source, user_folder
-from ..profiles.writing import prepare, sampler_comments, toml_value, write_profile
+from ..profiles.profile import Profile, profile_for, read_source, user_folder
+from ..profiles.writing import prepare, write_profile
 from ..settings import BATCH, Settings
 from ..tables import Table
 from .shared import loading, output
-from .shared.answers import Progress
-from .shared.options import File, ModelOptions, command
+from .shared.answers import answer_missing
+from .shared.options import Count, File, ModelOptions, command
 
 if TYPE_CHECKING:
     from ..lab.abstention import Abstention
+    from ..models.base import LanguageModel
 
 PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
 """The end of a model's name that states its precision, which the profile does not depend on."""
@@ -33,22 +33,22 @@ LIMIT = 1000
 """Questions of each half for ``--abstain``, unless the caller says otherwise."""
 MAX_TOKENS = 32
 UNSURE = Group("Unsure answers", sort_key=2)
-PROFILES = Group("Profiles", sort_key=3)
+Share = Annotated[float, Parameter(group=UNSURE, validator=Number(gt=0, lt=1))]
 
 
 @command()
 def calibrate(
     *,
     model: ModelOptions = ModelOptions(),
-    max_tokens: Annotated[int, Parameter(name=["--max-tokens", "-m"])] = MAX_TOKENS,
+    max_tokens: Annotated[Count, Parameter(name=["--max-tokens", "-m"])] = MAX_TOKENS,
     seed: int = 0,
     place: Annotated[File, Parameter(name=["--output", "-o"])] = None,
     abstain: Annotated[str | None, Parameter(group=UNSURE)] = None,
-    risk: Annotated[float | None, Parameter(group=UNSURE)] = None,
-    limit: Annotated[int | None, Parameter(group=UNSURE)] = None,
+    risk: Share | None = None,
+    limit: Annotated[Count | None, Parameter(group=UNSURE)] = None,
     sampler: Annotated[str, Parameter(group=UNSURE)] = "greedy",
     form: Annotated[Literal["chat", "plain"], Parameter(group=UNSURE)] = "plain",
-    show: Annotated[tuple[str, ...], Parameter(group=PROFILES)] = (),
+    show: str | None = None,
 ) -> int:
     """Solve the thresholds of the strategies for a model, and write them as a profile.
 
@@ -62,49 +62,28 @@ def calibrate(
         limit: questions of each half (default: 1000, or as many as there are)
         sampler: sampler of the answers
         form: as for entropix eval
-        show: check and print a profile, by its name or its file, and calibrate nothing; of two,
-            list what differs
+        show: check and print a profile, by its name or its file, and calibrate nothing
     """
-    if len(show) > 2:
-        raise PromptError("--show prints one profile, or compares two: leave the others out")
-    if show:
-        return _show(*show)
+    if show is not None:
+        Profile.load(show)  # checks it
+        output.write(output.shown(read_source(show)[1]))
+        return 0
     for option, value in {"risk": risk, "limit": limit}.items():
         if value is not None and abstain is None:
             raise PromptError(f"--{option} is for --abstain: name a task with it")
-    if risk is not None and not 0 < risk < 1:
-        raise PromptError(f"--risk is a share between 0 and 1, not {risk:g}")
-    if max_tokens < 1 or (limit is not None and limit < 1):
-        raise PromptError("--max-tokens and --limit are whole numbers above 0")
     name = PRECISION.sub("", model.name)
     path = place or user_folder() / f"{name.lower()}.toml"
     prepare(path)
     if abstain is None:
         profile = _solve_thresholds(model, name, max_tokens, seed)
     else:
-        from ..lab.abstention import RISK
-
         settings = Settings(sampler=sampler, max_tokens=MAX_TOKENS)
-        asked = partial(_solve_abstention, model, name, abstain, settings)
-        profile = asked(risk or RISK, limit or LIMIT, form, seed)
+        profile = _solve_abstention(
+            model, name, abstain, settings, risk, limit or LIMIT, form, seed
+        )
     date = profile.calibration.get("date", datetime.date.today().isoformat())
     write_profile(profile, path, str(date))
     output.write(f"{path}\n")
-    return 0
-
-
-def _show(name: str, against: str | None = None) -> int:
-    profile, other = Profile.load(name), None if against is None else Profile.load(against)
-    if other is None:
-        _, source = read_source(name)
-        output.write(output.shown(source, sys.stdout))
-        output.write("\n" + sampler_comments(profile))
-        return 0
-    found = differences(profile, other)
-    for field, (here, there) in found.items():
-        output.write(f"{field}: {toml_value(here)} → {toml_value(there)}\n")
-    if not found:
-        output.report("the two profiles decide alike")
     return 0
 
 
@@ -112,8 +91,8 @@ def _solve_thresholds(model: ModelOptions, name: str, tokens: int, seed: int) ->
     loaded, tokenizer = loading.load_model(model)
     from ..lab.calibrate import calibrate
 
-    with output.progress("calibrating") as show:
-        profile = calibrate(loaded, tokenizer, name, tokens=tokens, seed=seed, on_progress=show)
+    show = output.progress("calibrating")
+    profile = calibrate(loaded, tokenizer, name, tokens=tokens, seed=seed, on_progress=show)
     rates = [(key, f"{share:.1%}") for key, share in profile.calibration["rates"].items()]
     table = Table(("strategy", "share"), rates, "Tokens on held-out prompts")
     output.report(table.to_text())
@@ -126,14 +105,14 @@ def _solve_abstention(
     name: str,
     task: str,
     settings: Settings,
-    risk: float,
+    risk: float | None,
     limit: int,
     form: str,
     seed: int,
 ) -> Profile:
     """Set the threshold on one half of a task, and report what it does on both."""
-    from ..lab.abstention import Abstention, fit_threshold
-    from ..lab.evaluate import AnswerRecord, Arm, answers, parse_record, plan
+    from ..lab.abstention import RISK, Abstention, fit_threshold
+    from ..lab.evaluate import AnswerRecord, Arm, PlannedAnswer, answers, parse_record, plan
     from ..lab.questions import FIT, REPORT, Selection, problems_of
 
     arm = Arm(settings.sampler, settings)
@@ -142,14 +121,20 @@ def _solve_abstention(
         for half in (FIT, REPORT)
         for one in plan(problems_of(task, Selection(limit, half, seed)), [arm], name, form, seed)
     ]
-    loaded, tokenizer = loading.load_model(model)
     records: dict[str, list[AnswerRecord]] = {FIT: [], REPORT: []}
-    with Progress(len(planned)) as bar:
-        for one, line in answers(loaded, tokenizer, planned, batch=BATCH, on_token=bar.token):
-            if "error" not in line:
-                records[one.question.split].append(parse_record(line))
-            bar.answer()
-    abstain = fit_threshold(records[FIT], risk)
+
+    def keep(one: PlannedAnswer, line: dict[str, Any]) -> None:
+        if "error" not in line:
+            records[one.question.split].append(parse_record(line))
+
+    loaded: list[LanguageModel] = []
+
+    def answer(one: LanguageModel, *others: Any, **more: Any) -> Any:
+        loaded.append(one)
+        return answers(one, *others, batch=BATCH, **more)
+
+    answer_missing(model, planned, answer, None, keep)
+    abstain = fit_threshold(records[FIT], risk or RISK)
     output.report(
         f"an answer is called unsure where {abstain.score} is below {abstain.threshold:.4g}"
     )
@@ -157,8 +142,9 @@ def _solve_abstention(
         if records[half]:
             effect = Abstention.of(abstain, records[half])
             output.report(f"{task}, {half} half: {_line(effect)}")
-    profile = profile_for(loaded.config)
-    record = {"model": name, "fingerprint": fingerprint(loaded.config)} | profile.calibration
+    config = loaded[0].config
+    profile = profile_for(config)
+    record = {"model": name, "fingerprint": fingerprint(config)} | profile.calibration
     return profile.replace(
         {"abstain": asdict(abstain), "name": name.lower(), "calibration": record}
     )

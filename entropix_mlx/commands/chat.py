@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -21,23 +22,20 @@ from ..profiles.sections import MOST_FORKS
 from ..settings import Settings
 from ..summary import Summary
 from ..traces.trace import TraceFolder
-from .shared import answers, loading, output
+from .shared import display, loading, output
 from .shared.options import FIRST, Color, File, ModelOptions, command, without
 from .shared.output import USAGE
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..chat.local import LocalSource, Session
+    from ..chat.local import Session
     from ..models.base import LanguageModel
 
 ALTERNATIVES = 8
 """Most probable tokens that are recorded for each token, and shown by the terminal UI."""
 NEW, QUIT = "/new", "/quit"
 """The commands of --plain."""
-WHY_DEMO = "--demo plays a recording on the full screen"
-WHY_SERVER = "--server is for the full screen, and has its own model and no files of yours"
-WHY_PLAIN = "--plain shows one answer, and asks nothing"
 HINT = f"write a question; {NEW} begins another chat, Ctrl-C stops an answer, {QUIT} ends"
 
 
@@ -71,14 +69,13 @@ def chat(
         notes: quote passages from the texts in this folder where the model is uncertain
         color: colour tokens by strategy (auto: on a terminal)
     """
+    mine = {"--plain": plain, "--model": model.model, "--trace": trace, "--notes": notes}
     if demo:
-        _refuse({"--plain": plain, "--server": server, "--model": model.model}, WHY_DEMO)
-        _refuse({"--trace": trace, "--notes": notes}, WHY_DEMO)
+        _refuse("--demo", mine | {"--server": server})
     elif server is not None:
-        _refuse({"--plain": plain, "--model": model.model}, WHY_SERVER)
-        _refuse({"--ask": ask, "--trace": trace, "--notes": notes}, WHY_SERVER)
+        _refuse("--server", mine | {"--ask": ask})
     elif plain:
-        _refuse({"--ask": ask, "--answers": settings.answers != 1}, WHY_PLAIN)
+        _refuse("--plain", {"--ask": ask, "--answers": settings.answers != 1})
     forks = {"branch": {"max_branches": MOST_FORKS}}  # they are for those who watch
     settings = replace(settings, changes=overlaid(forks, settings.changes))
     if configuration.theme or configuration.colours or configuration.keys:
@@ -87,54 +84,50 @@ def chat(
         ChatApp.check(configuration)  # mistakes are errors also where no screen is shown
     if plain:
         return _converse(model, settings, system_prompt, trace, notes, color)
-    output.check_screen("add --plain in a pipe")
-    from entropix_mlx.tui.terminal import all_keys, require_full_screen
+    output.check_screen("add --plain")
+    from entropix_mlx.tui.terminal import all_keys
 
     from ..chat.store import Store
 
-    require_full_screen("add --plain")
     if not (demo or server):
         model = loading.with_model(model)
     restore = all_keys()  # before what takes long to import
+    source: AnswerSource
     if demo:
         from ..chat.recorded import RecordedSource, demo_recording
 
-        source: AnswerSource = RecordedSource(demo_recording())
+        source = RecordedSource(demo_recording())
     elif server is not None:
         from ..chat.remote import RemoteSource
 
         source = RemoteSource(server, os.environ.get(KEY_VARIABLE) or None)
     else:
-        source = _local_source(model, trace, notes)
+        from ..chat.local import LocalSource
+
+        source = LocalSource(
+            model.name,
+            partial(_load, model, model.model),
+            load_named=partial(_load, model),
+            traces=TraceFolder(trace, model.name) if trace else None,
+            notes=loading.open_notes(notes),
+        )
     from entropix_mlx.tui.app import run_chat
 
     session = ChatSession(source, settings, system_prompt)
     return run_chat(session, None if no_save or demo else Store(), configuration, restore, ask)
 
 
-def _refuse(stated: dict[str, Any], why: str) -> None:
-    for name, value in stated.items():
+def _refuse(option: str, others: dict[str, Any]) -> None:
+    for other, value in others.items():
         if value:
-            raise SettingsError(f"{why}: leave {name} out")
+            raise SettingsError(f"{option} and {other} do not go together: leave {other} out")
 
 
-def _local_source(chosen: ModelOptions, trace: File, notes: File) -> LocalSource:
-    from ..chat.local import LocalSource
+def _load(chosen: ModelOptions, model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
+    """Load a model: with the options of the command, unless another one was picked since."""
+    from ..checkpoints.load import load
 
-    def load(model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
-        from ..checkpoints.load import Extras, load
-
-        # The extras fit the model they were asked for with, and not another that is picked later.
-        extras = Extras(**chosen.extras) if model == chosen.model else None
-        return load(model, extras=extras)
-
-    return LocalSource(
-        chosen.name,
-        lambda: load(chosen.model),
-        load_named=load,
-        traces=TraceFolder(trace, chosen.name) if trace else None,
-        notes=loading.open_notes(notes),
-    )
+    return load(model, extras=loading.extras(chosen) if model == chosen.model else None)
 
 
 def _converse(
@@ -166,8 +159,10 @@ def _converse(
         tokenizer,
         settings,
         system_prompt=system_prompt,
-        on_prefill=output.prefill_progress(),
-        on_drop=_report_dropped,
+        on_prefill=output.progress("reading the prompt", unit=" tokens"),
+        on_drop=lambda turns: output.report(
+            f"(the context is full: the model no longer sees the first {turns} turns)"
+        ),
         traces=traces,
         notes=passages,
     )
@@ -185,29 +180,28 @@ def _converse(
     return USAGE if mistakes and not interactive else 0
 
 
-def _report_dropped(turns: int) -> None:
-    output.report(f"(the context is full: the model no longer sees the first {turns} turns)")
-
-
 def _answer(session: Session, line: str, color: Color) -> None:
     colour, summary = output.use_colour(color, sys.stdout), Summary()
     try:
         for step in session.send(with_files(line)):
             summary.add(step)
-            answers.write_step(step, colour)
+            display.write_step(step, colour)
     except KeyboardInterrupt:
         if not sys.stdin.isatty():
             raise
     finally:
         session.close()
         output.write("\n")
-    shares, done = answers.shares(summary, colour), summary.interventions
-    looped = f"ended: {summary.ending}" if summary.stopped else ""
-    speed = f"{summary.tokens_per_second:.1f} tokens/s"
-    output.info(f"({'; '.join(filter(None, (shares, done, looped, speed)))})")
-    for value in answers.constrained(summary):
+    about = [
+        display.strategies(summary, colour),
+        summary.interventions,
+        f"ended: {summary.ending}" if summary.stopped else "",
+        f"{summary.tokens_per_second:.1f} tokens/s",
+    ]
+    output.info(f"({'; '.join(filter(None, about))})")
+    for value in display.constrained(summary):
         output.info(value)
-    answers.report_if_unsure(session.profile.abstain.verdict(summary.metrics))
+    display.report_if_unsure(session.profile.abstain.verdict(summary.metrics))
 
 
 def _lines(interactive: bool) -> Iterator[str]:

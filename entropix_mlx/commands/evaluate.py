@@ -9,25 +9,16 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from .. import limits
 from ..api.answers_file import Task
 from ..errors import PromptError
-from ..lab.evaluate import (
-    ARMS,
-    AnswerRecord,
-    answers,
-    arms_of,
-    parse_record,
-    plan,
-    read_records,
-)
+from ..lab.evaluate import ARMS, answers, arms_of, parse_record, plan, read_records
 from ..lab.questions import ALL, ARITHMETIC, EXAMPLES, REPORT, Problem, Selection, problems_of
 from ..profiles.profile import AUTO
 from ..samplers.registry import SAMPLERS
 from ..settings import BATCH, Settings
 from .shared import output
 from .shared.answers import answer_missing
-from .shared.options import FIRST, File, ModelOptions, command
+from .shared.options import FIRST, Count, File, ModelOptions, command
 from .shared.output import INTERRUPTED
 
 DEFAULT_ARMS = ("greedy", "entropix")
@@ -43,17 +34,17 @@ def evaluate(
     model: ModelOptions = ModelOptions(),
     task: Annotated[tuple[str, ...], Parameter(group=FIRST)] = (),
     arm: Annotated[tuple[str, ...], Parameter(group=FIRST, help=ARM_HELP)] = (),
-    limit: Annotated[int | None, Parameter(group=FIRST)] = None,
+    limit: Annotated[Count | None, Parameter(group=FIRST)] = None,
     examples: int = EXAMPLES,
     form: Literal["chat", "plain"] = "plain",
     profile: Annotated[str, Parameter(group=FIRST)] = AUTO,
     temp: tuple[float, ...] = (),
     max_tokens: Annotated[int, Parameter(name=["--max-tokens", "-m"])] = 32,
-    n: int = 1,
+    n: Count = 1,
     seed: int = 0,
     output_file: Annotated[File, Parameter(name=["--output", "-o"], group=FIRST)] = None,
     resume: bool = False,
-    batch: int = BATCH,
+    batch: Count = BATCH,
     json: Annotated[bool, Parameter(group=FIRST)] = False,
 ) -> int:
     """Answer questions with known answers, and grade the answers.
@@ -79,12 +70,14 @@ def evaluate(
 
     if resume and not output_file:
         raise PromptError("--resume continues a file of answers: name it with --output")
-    for name, number in {"limit": limit, "n": n, "batch": batch}.items():
-        if number is not None and not 1 <= number <= limits.QUESTIONS:
-            raise PromptError(f"--{name} is a number from 1 to {limits.QUESTIONS:,}, not {number}")
     if files and (output_file or task):
         raise PromptError("FILES are summarized as they are: leave --task and --output out")
     code, found = 0, [one for file in files for one in read_records(file.expanduser())]
+
+    def keep(_: Task, record: dict[str, Any]) -> None:
+        if "error" not in record:
+            found.append(parse_record(record))
+
     if not files:
         arms = arms_of(
             arm or DEFAULT_ARMS, temp or [None], Settings(max_tokens=max_tokens, profile=profile)
@@ -96,7 +89,7 @@ def evaluate(
             planned,
             partial(answers, batch=batch),
             output_file,
-            partial(_keep, found),
+            keep,
             resume=resume,
         )
         if code == INTERRUPTED:
@@ -110,19 +103,16 @@ def evaluate(
     return code
 
 
-def _keep(found: list[AnswerRecord], _: Task, record: dict[str, Any]) -> None:
-    if "error" not in record:
-        found.append(parse_record(record))
-
-
 def _problems(tasks: tuple[str, ...], limit: int | None, seed: int, examples: int) -> list[Problem]:
     """Return the questions of all tasks in turn, so that a higher limit adds to them.
 
     Of the tasks of the package it is the half that no threshold was set on.
     """
-    found = []
-    for task in dict.fromkeys(tasks):
-        split = ALL if task.endswith(".jsonl") else REPORT
-        found.append(problems_of(task, Selection(limit, split, seed, examples)))
+    found = [
+        problems_of(
+            task, Selection(limit, ALL if task.endswith(".jsonl") else REPORT, seed, examples)
+        )
+        for task in dict.fromkeys(tasks)
+    ]
     every = [problem for turn in zip_longest(*found) for problem in turn if problem is not None]
     return list({problem.id: problem for problem in every}.values())

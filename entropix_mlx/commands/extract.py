@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from ..api.answers_file import all_tasks, written
 from ..api.prompt_file import PromptLine
@@ -21,11 +22,15 @@ from ..extraction.task import Extraction, read_examples
 from ..files import check_target
 from ..settings import BATCH, Settings
 from .shared import answers, output
-from .shared.options import FIRST, File, ModelOptions, command, read_schema, without
+from .shared.options import FIRST, Count, File, ModelOptions, command, read_schema, without
 
 
 @command(
-    *without("answers", "constraint", "top_logprobs"), sampler="greedy", seed=0, max_tokens=512
+    *without("answers", "constraint", "top_logprobs"),
+    sampler="greedy",
+    seed=0,
+    max_tokens=512,
+    loops="stop",
 )
 def extract(
     *files: str,
@@ -36,8 +41,8 @@ def extract(
     settings: Settings,
     output_file: Annotated[File, Parameter(name=["--output", "-o"], group=FIRST)] = None,
     resume: bool = False,
-    batch: int = BATCH,
-    review_share: float = 0.3,
+    batch: Count = BATCH,
+    review_share: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.3,
     review: bool = False,
 ) -> int:
     """Fill the fields of a JSON schema from documents.
@@ -57,8 +62,6 @@ def extract(
         raise PromptError("name the documents: entropix extract FILE … --schema FILE")
     if (resume or review) and not output_file:
         raise PromptError("--resume and --review need a file of rows: name it with --output")
-    if not 0 <= review_share <= 1:
-        raise PromptError(f"--review-share is a share from 0 to 1, not {review_share}")
     if output_file:
         check_target(output_file)
     schema = read_schema(fields.expanduser())
@@ -76,7 +79,7 @@ def extract(
     ]
     code, beside = 0, output_file.with_suffix(".answers.jsonl") if output_file else None
     if lines:
-        answer = partial(answers.answer_prompts, settings=settings, batch=batch)
+        answer = partial(answers.answer_prompts, batch=batch)
         code = answers.answer_missing(
             model,
             all_tasks(lines, 1),
@@ -110,12 +113,9 @@ def _review(
     decisions: Path,
 ) -> None:
     """Let a person decide on the unsure fields."""
+    output.check_screen("look at the column unsure instead")
     from entropix_mlx.tui.review import ReviewApp
-    from entropix_mlx.tui.terminal import require_full_screen
 
-    instead = "look at the column unsure instead"
-    require_full_screen(instead)
-    output.check_screen(instead)
     candidates = {
         (documents[record["line"] - 1].name, field["pointer"].removeprefix("/")): [
             other["text"] for other in field["alternatives"]

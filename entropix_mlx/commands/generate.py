@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,11 +16,14 @@ from ..files import check_target
 from ..settings import BATCH, Settings
 from ..summary import Summary
 from ..traces.trace import recorded
-from .shared import answers, loading, output
-from .shared.options import FIRST, File, Form, ModelOptions, command, without
+from .shared import answers, display, loading, output
+from .shared.options import FIRST, Count, File, Form, ModelOptions, command, without
+
+if TYPE_CHECKING:
+    from ..answer.selection import AnswerSelection
 
 
-@command(*without())
+@command(*without(), loops="stop")
 def generate(
     *,
     prompt: Annotated[
@@ -31,10 +35,10 @@ def generate(
     model: ModelOptions = ModelOptions(),
     settings: Settings,
     notes: File = None,
-    n: int = 1,
+    n: Count = 1,
     output_file: Annotated[File, Parameter(name=["--output", "-o"])] = None,
     resume: bool = False,
-    batch: int | None = None,
+    batch: Count | None = None,
     trace: File = None,
     attention_map: bool = False,
     form: Form = Form(),
@@ -57,8 +61,6 @@ def generate(
     """
     if (prompt is None) == (prompts is None):
         raise PromptError("name one prompt by --prompt, or a file of them by --prompts")
-    if not 1 <= n <= limits.QUESTIONS:
-        raise PromptError(f"--n is a number of answers from 1 to {limits.QUESTIONS:,}, not {n}")
     if trace and settings.answers != 1:
         raise PromptError("--trace records one answer, and --answers draws several: leave one out")
     if ignore_chat_template and system_prompt is not None:
@@ -66,8 +68,8 @@ def generate(
     many = bool(prompts or output_file or n > 1)
     of_many = {"--resume": resume, "--batch": batch}
     of_one = {"--jsonl": form.jsonl, "--trace": trace, "--attention-map": attention_map}
-    for name, given in (of_one if many else of_many).items():
-        if given:
+    for name, value in (of_one if many else of_many).items():
+        if value:
             why = "is for one answer" if many else "needs --prompts, --n or --output"
             raise PromptError(f"{name} {why}: leave it out")
     if attention_map and not trace:
@@ -82,7 +84,6 @@ def generate(
             lines = [PromptLine(1, settings, _read(prompt), system_prompt=system_prompt)]
         answer = partial(
             answers.answer_prompts,
-            settings=settings,
             batch=batch or BATCH,
             bare=ignore_chat_template,
             notes=notes,
@@ -107,25 +108,43 @@ def generate(
     else:
         tokens = chat_prompt(tokenizer, text, system_prompt)
     summary = Summary(prompt_tokens=len(tokens))
-    chosen: dict[str, Any] = {
-        "on_prefill": output.prefill_progress(),
+    hooks: dict[str, Any] = {
+        "on_prefill": output.progress("reading the prompt", unit=" tokens"),
         "retrieve": passages.about(text) if passages else None,
     }
     several = None
     if settings.answers != 1:
-        several, drawn = stream_answers(loaded, tokenizer, tokens, resolved.settings, **chosen)
-        code = answers.show_answers(several, drawn, form, summary)
+        several, drawn = stream_answers(loaded, tokenizer, tokens, resolved.settings, **hooks)
+        first = (step for number, step in drawn if number == 0)
+        live = sys.stdout.isatty() and not (form.json or form.jsonl)
+        code = display.show_steps(first, form, Summary(), quiet=not live)
+        _show_chosen(several, form, summary, live)
     else:
-        steps = stream_generate(loaded, tokenizer, tokens, resolved.settings, **chosen)
+        steps = stream_generate(loaded, tokenizer, tokens, resolved.settings, **hooks)
         if trace:
-            header = answers.trace_header(
-                loaded, model.name, resolved.settings, tokens, text, system_prompt, notes
+            header = loading.trace_header(
+                loaded, model.name, resolved, len(tokens), text, system_prompt, notes
             )
             looked = attention_to(loaded, tokens) if attention_map else None
             steps = recorded(steps, trace, header, attention=looked)
-        code = answers.show_steps(steps, form, summary)
+        code = display.show_steps(steps, form, summary)
     verdict = resolved.profile.abstain.verdict(summary.metrics)
-    answers.show_totals(form, resolved.seed, verdict, summary, several)
+    if form.json:
+        more: dict[str, Any] = {"seed": resolved.seed}
+        more |= {} if verdict is None else {"certainty": verdict.to_dict()}
+        more |= {} if several is None else {"answers": several.to_dict()}
+        output.write_json(summary.to_dict() | more, indent=2)
+    elif not form.jsonl:
+        output.write("\n")
+    display.print_statistics(
+        summary,
+        form.color,
+        _speed(summary),
+        f"finished: {summary.ending}; seed {resolved.seed}",
+        *display.constrained(summary),
+        *([] if several is None else [str(several)]),
+    )
+    display.report_if_unsure(verdict)
     return code
 
 
@@ -146,4 +165,30 @@ def _print_answer(as_json: bool, from_file: bool, task: Task, record: dict[str, 
         return
     prompt = f"prompt {task.prompt.line}, " if from_file else ""
     output.write(f"── {prompt}answer {task.sample + 1}, seed {record['seed']} ──\n")
-    output.write_text(record.get("text", "") + "\n")
+    output.write(output.shown(record.get("text", "")) + "\n")
+
+
+def _show_chosen(several: AnswerSelection, form: Form, summary: Summary, live: bool) -> None:
+    """Print the chosen one of several answers, unless it is the first, which was shown live."""
+    chosen, drawn = several.chosen, several.candidates
+    shown = live and chosen is drawn[0]
+    if live and not shown:
+        output.write(f"\n── answer {drawn.index(chosen) + 1} of {len(drawn)} was chosen ──\n")
+    display.show_steps(chosen.steps, form, summary, quiet=shown)
+    summary.finish_reason = summary.finish_reason or "interrupted"
+    if form.jsonl:
+        output.write_json({"answers": several.to_dict()})
+
+
+def _speed(summary: Summary) -> str:
+    speculation = ""
+    if summary.accepted:
+        speculation = (
+            f", {summary.tokens_per_pass:.2f} tokens/forward pass"
+            f" ({summary.accepted}/{summary.proposed} proposed tokens accepted)"
+        )
+    return (
+        f"{summary.prompt_tokens} prompt tokens, first token after"
+        f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
+        f" {summary.tokens_per_second:.1f} tokens/s{speculation}"
+    )

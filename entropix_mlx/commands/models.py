@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 from ..configuration import Configuration
 from ..errors import SettingsError
-from .shared import config_defaults, loading, output
+from .shared import loading, output
 from .shared.options import command
 from .shared.output import BUG
 
@@ -37,23 +36,15 @@ def models(
         return _check(json)
     from ..checkpoints.local import inventory
 
-    _print(f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model")
+    lines = [f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model"]
     for entry in inventory([folder.expanduser() for folder in folders]):
         runs = "no" if entry.fault else "yes"
-        _print(
-            f"{entry.nbytes / 1e9:8.2f}  {entry.precision or '?':10}{entry.context or '?':>8}"
-            f"  {runs:6}{entry.name}"
-        )
-        indent = " " * 36
-        if entry.name != str(entry.path):
-            _print(f"{indent}in {entry.path}")
-        if entry.fault:
-            _print(f"{indent}{entry.fault}")
+        size, precision = f"{entry.nbytes / 1e9:8.2f}", f"{entry.precision or '?':10}"
+        lines.append(f"{size}  {precision}{entry.context or '?':>8}  {runs:6}{entry.name}")
+        place = "" if entry.name == str(entry.path) else f"in {entry.path}"
+        lines += [f"{'':36}{more}" for more in (place, entry.fault) if more]
+    output.write(output.shown("\n".join(lines)) + "\n")  # a folder may have any name
     return 0
-
-
-def _print(line: str) -> None:
-    output.write(output.shown(line, sys.stdout) + "\n")  # a folder may have any name
 
 
 def _check(as_json: bool) -> int:
@@ -66,7 +57,8 @@ def _check(as_json: bool) -> int:
         for check in checks:
             advice = f"\n{'':16}→ {check.advice}" if check.advice else ""
             found = output.shortened(check.found)
-            output.write_text(f"{MARKS[check.level]} {check.name:13} {found}{advice}\n")
+            line = f"{MARKS[check.level]} {check.name:13} {found}{advice}\n"
+            output.write(output.shown(line))
     return BUG if any(check.level is Level.FAULT for check in checks) else 0
 
 
@@ -79,6 +71,6 @@ def _checked_configuration() -> str:
     from entropix_mlx.tui.app import ChatApp
 
     configuration = Configuration.load_default()
-    config_defaults.check_settings(configuration)
+    configuration.check_settings()
     ChatApp.check(configuration)
     return str(configuration.path)

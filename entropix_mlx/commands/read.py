@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -13,7 +13,7 @@ from ..files import check_target, keep_source, reading
 from ..settings import Settings
 from ..summary import Summary
 from ..traces.trace import recorded
-from .shared import answers, loading, output
+from .shared import display, loading, output
 from .shared.options import FIRST, File, Form, ModelOptions, command
 
 
@@ -50,7 +50,7 @@ def read(
         check_target(trace)
     text = _read(file)
     loaded, tokenizer = loading.load_model(model)
-    settings = loading.resolve(settings, loaded).settings
+    resolved = loading.resolve(settings, loaded)
     from ..api.attention import attention_to
     from ..api.prompts import chat_prompt
     from ..api.score import stream_score, text_tokens
@@ -65,26 +65,33 @@ def read(
         loaded,
         tokenizer,
         tokens,
-        settings,
+        resolved.settings,
         after=before,
         split=not attention_map,
-        on_prefill=output.prefill_progress("the text"),
+        on_prefill=output.progress("reading the text", unit=" tokens"),
     )
     if trace:
-        header = answers.trace_header(loaded, model.name, settings, before, prompt, system_prompt)
+        header = loading.trace_header(
+            loaded, model.name, resolved, len(before), prompt, system_prompt
+        )
         looked = attention_to(loaded, before) if attention_map else None
         steps = recorded(steps, trace, header, attention=looked)
     summary = Summary(len(before))
-    code = answers.show_steps(steps, form, summary)
-    totals = _predictability(summary)
+    code = display.show_steps(steps, form, summary)
+    logprob = math.fsum(summary.metrics.logprob)
+    totals = {
+        "logprob": logprob,
+        "perplexity": math.exp(-summary.scores.get("mean_logprob", 0.0)),
+        "bits_per_byte": -logprob / math.log(2) / max(1, len(text.encode("utf-8", "replace"))),
+    }
     if form.json:
         output.write_json(summary.to_dict() | totals, indent=2)
     elif not (form.jsonl or summary.text.endswith("\n")):
         output.write("\n")
-    answers.print_statistics(
+    display.print_statistics(
         summary,
         form.color,
-        f"{summary.completion_tokens:,} tokens: log p {totals['logprob']:.1f}, perplexity"
+        f"{summary.completion_tokens:,} tokens: log p {logprob:.1f}, perplexity"
         f" {totals['perplexity']:.2f}, {totals['bits_per_byte']:.3f} bits per byte",
     )
     return code
@@ -100,14 +107,3 @@ def _read(name: str) -> str:
         name = "stdin" if name == "-" else name
         raise PromptError(f"{name} is empty: there is no text to measure")
     return text
-
-
-def _predictability(summary: Summary) -> dict[str, Any]:
-    """Return how well the tokens were predicted; `logprob` is in nats."""
-    logprob = math.fsum(summary.metrics.logprob)
-    length = len(summary.text.encode("utf-8", "replace"))
-    return {
-        "logprob": logprob,
-        "perplexity": math.exp(-summary.scores.get("mean_logprob", 0.0)),
-        "bits_per_byte": -logprob / math.log(2) / max(1, length),
-    }

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from .. import limits
 from ..configuration import KEY_VARIABLE
@@ -19,7 +21,7 @@ from ..errors import EntropixError, SettingsError
 from ..settings import BATCH, Settings
 from .shared import output
 from .shared.loading import load_model
-from .shared.options import FIRST, File, ModelOptions, command
+from .shared.options import FIRST, Count, File, ModelOptions, command
 from .shared.output import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -27,7 +29,24 @@ if TYPE_CHECKING:
 
 MAX_QUEUE = 128
 """Requests that may wait."""
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def _to_bytes(_: Any, tokens: Sequence[Any]) -> int:
+    """Convert a size such as 512M."""
+    from pydantic import ByteSize, TypeAdapter
+
+    try:
+        return TypeAdapter(ByteSize).validate_python(tokens[0].value)
+    except ValueError:
+        raise ValueError("expected a size such as 512M or 2G") from None
+
+
+def _check_origins(_: Any, origins: Sequence[str]) -> None:
+    """Refuse what no browser sends as an origin: it is a scheme and a host, without a path."""
+    for origin in origins:
+        parts = urlsplit(origin)
+        if origin != "*" and not (parts.netloc and origin == f"{parts.scheme}://{parts.netloc}"):
+            raise ValueError(f"expected an origin such as https://example.org, not {origin!r}")
 
 
 @command(
@@ -38,13 +57,13 @@ def serve(
     model: ModelOptions = ModelOptions(),
     models: tuple[Path, ...] = (),
     host: Annotated[str, Parameter(group=FIRST)] = "127.0.0.1",
-    port: Annotated[int, Parameter(group=FIRST)] = 8080,
+    port: Annotated[int, Parameter(group=FIRST, validator=Number(gte=0, lte=limits.PORT))] = 8080,
     settings: Settings,
-    batch: int = BATCH,
-    cache_memory: str = "1G",
+    batch: Count = BATCH,
+    cache_memory: Annotated[int, Parameter(converter=_to_bytes, show_default=False)] = 10**9,
     api_key_file: Annotated[File, Parameter(group=FIRST)] = None,
     no_api_key: bool = False,
-    allow_origin: tuple[str, ...] = (),
+    allow_origin: Annotated[tuple[str, ...], Parameter(validator=_check_origins)] = (),
 ) -> int:
     """Answer the requests of OpenAI's clients.
 
@@ -54,7 +73,7 @@ def serve(
         host: address to listen on (the default: this machine only)
         port: 0 takes any that is free
         batch: answers at once
-        cache_memory: memory for cached prompts, such as 512M; 0 for no cache
+        cache_memory: memory for cached prompts, such as 512M (default: 1G); 0 for no cache
         api_key_file: a file that holds the key that requests must send (or set ENTROPIX_API_KEY)
         no_api_key: serve everybody who reaches --host
         allow_origin: allow requests from web pages of this origin, as in https://example.org; may
@@ -71,10 +90,6 @@ def serve(
     from ..server.metrics import ServerMetrics
     from ..server.models import Models
 
-    for origin in allow_origin:
-        _check_origin(origin)
-    if not 0 <= port <= limits.PORT or batch < 1:
-        raise SettingsError(f"--port is at most {limits.PORT}, --batch at least 1")
     local = is_loopback(host)
     key = _key(api_key_file, no_api_key)
     if not local and key is None and not no_api_key:
@@ -83,12 +98,12 @@ def serve(
             f" {KEY_VARIABLE}, or --no-api-key if that is meant"
         )
     if model.group is not None and model.group.rank():
-        follow(*load_model(model), batch, _size(cache_memory))
+        follow(*load_model(model), batch, cache_memory)
         output.leave(0)
-    capacity = Capacity(batch, MAX_QUEUE, _size(cache_memory))
+    capacity = Capacity(batch, MAX_QUEUE, cache_memory)
     bound = bind(host, port)
     _log_as_a_server()
-    sources = _sources(model, [path.expanduser() for path in models])
+    sources = _sources(model, models)
     engine = ServingEngine(capacity, ServerMetrics())
     engine.start()
     try:
@@ -122,27 +137,19 @@ def _log_as_a_server() -> None:
 
 def _sources(model: ModelOptions, others: Iterable[Path]) -> list[ModelSource]:
     """Return the model to begin with, and those that a request may name instead."""
+    from ..checkpoints.local import cached, models_in
     from ..server.models import ModelSource
 
-    def source(name: str, options: ModelOptions) -> ModelSource:
-        return ModelSource(name, lambda: load_model(options))
-
-    first = source(model.name, model)
+    first = ModelSource(model.name, partial(load_model, model))
     if model.group is not None:
         return [first]
-    from ..checkpoints.local import cached, models_in
-
-    named = [first] + [
-        source(path.name, replace(model, model=str(path)))
-        for other in others
-        for path in models_in(other)
-    ]
-    named += [
-        source(name, replace(model, model=name))
-        for name, folder in cached()
-        if (folder / "tokenizer_config.json").exists()
-    ]
-    return list({one.name: one for one in reversed(named)}.values())[::-1]
+    found = {path.name: str(path) for other in others for path in models_in(other.expanduser())}
+    for name, folder in cached():
+        if (folder / "tokenizer_config.json").exists():
+            found.setdefault(name, name)
+    found.pop(first.name, None)
+    named = [(name, replace(model, model=place)) for name, place in found.items()]
+    return [first, *(ModelSource(name, partial(load_model, options)) for name, options in named)]
 
 
 def _key(file: Path | None, none: bool) -> str | None:
@@ -154,19 +161,3 @@ def _key(file: Path | None, none: bool) -> str | None:
     if key is not None and not (key.strip() and key.isprintable()):
         raise SettingsError("the API key is empty, or holds characters that cannot be sent")
     return None if none else key
-
-
-def _check_origin(text: str) -> None:
-    """Refuse what is not an origin as browsers send it: a scheme and a host, without a path."""
-    parts = urlsplit(text)
-    if text != "*" and not (parts.netloc and text == f"{parts.scheme}://{parts.netloc}"):
-        raise SettingsError(
-            f"--allow-origin: expected an origin such as https://example.org, not {text!r}"
-        )
-
-
-def _size(text: str) -> int:
-    digits, unit = text.rstrip("KMGTkmgtBb"), text.lstrip("0123456789").upper().removesuffix("B")
-    if not (digits.isdecimal() and len(digits) <= 15 and unit in UNITS):
-        raise SettingsError(f"--cache-memory: expected a size such as 512M or 2G, not {text!r}")
-    return int(digits) * UNITS[unit]

@@ -11,8 +11,6 @@ from ..traces.trace import read_trace
 from .shared import output
 from .shared.options import File, command
 
-INSTEAD = "--html FILE writes a page of the trace instead"
-
 
 @command()
 def view(trace: Path, /, *, html: File = None, configuration: Configuration) -> int:
@@ -31,12 +29,10 @@ def view(trace: Path, /, *, html: File = None, configuration: Configuration) -> 
             write_whole(html, page)
         output.report(f"wrote {html}: open it in a browser")
         return 0
-    from entropix_mlx.tui.terminal import require_full_screen
+    recorded = read_trace(trace)
+    output.check_screen("--html FILE writes a page of the trace instead")
     from entropix_mlx.tui.viewer import ViewerApp
 
-    require_full_screen(INSTEAD)
-    recorded = read_trace(trace)
-    output.check_screen(INSTEAD)
     app = ViewerApp.of_trace(recorded, configuration)
     app.run()
     return app.return_code or 0

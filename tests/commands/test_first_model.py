@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from entropix_mlx.checkpoints.hub import DEMO_NAME, OFFERS
+from entropix_mlx.checkpoints.hub import DEMO_NAME
 from tests.commands.conftest import Terminal
 
 
@@ -44,14 +44,12 @@ def test_in_a_pipe_the_command_is_named(entropix, command):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("typed", "code"), [("\n", 0), ("0\nx\n1\n", 0), ("q\n", 2), ("", 2)])
+@pytest.mark.parametrize(("typed", "code"), [("\n", 0), ("Y\n", 0), ("no\n", 2), ("", 2)])
 def test_a_terminal_is_asked(entropix, downloads, monkeypatch, typed, code):
     monkeypatch.setattr("sys.stdin", Terminal(typed))
-    screen = Terminal()
-    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("sys.stderr", Terminal())
     assert entropix("generate", "-p", "x", "-m", "3")[0] == code
     assert len(downloads) == (code == 0)
-    assert all(offer.name.split("/")[-1] in screen.getvalue() for offer in OFFERS[:1])
 
 
 @pytest.mark.parametrize("arguments", [["--download", "no such"], ["--download", DEMO_NAME]])
@@ -70,10 +68,10 @@ def test_chat_asks_before_it_opens_its_screen():
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
-    os.write(ours, b"q\n")
+    os.write(ours, b"n\n")
     while b"no model was chosen" not in shown:
         shown += os.read(ours, 1000)
     assert process.wait(60) == 2
     os.close(ours)
-    assert b"SmolLM" in shown or b"demo" in shown
+    assert b"demo" in shown
     assert b"\x1b[?1049h" not in shown  # the full screen

@@ -1,12 +1,11 @@
 """`entropix calibrate --show`, and `--set`: profiles from the command line."""
 
 import json
-import tomllib
 
 import pytest
 
 from entropix_mlx import Profile
-from entropix_mlx.profiles.profile import differences, read_source
+from entropix_mlx.profiles.profile import read_source
 from entropix_mlx.profiles.sections import MOST_FORKS
 
 SAMPLERS = Profile.load().samplers
@@ -23,18 +22,8 @@ def mine(tmp_path):
 def test_show_prints_the_file_itself(entropix, mine):
     code, out, err = entropix("calibrate", "--show", mine)
     assert (code, err) == (0, "")
-    assert out.startswith(mine.read_text())
-    assert tomllib.loads(out) == tomllib.loads(mine.read_text()), "all else is comments"
-    _, out, _ = entropix("calibrate", "--show", "reference")
-    assert out.startswith(read_source("reference")[1])
-    assert "# argmax: H below, and" in out
-
-
-def test_diff_lists_what_differs(entropix, mine):
-    out = 'thresholds.low_entropy: 0.1 → 0.3\nthink.text: " Wait," → " Hm,"\n'
-    assert entropix("calibrate", "--show", "reference", "--show", mine) == (0, out, "")
-    assert entropix("calibrate", "--show", mine, "--show", mine)[:2] == (0, "")
-    assert differences(Profile.load(), Profile.load(mine))["think.text"] == (" Wait,", " Hm,")
+    assert out == mine.read_text()
+    assert entropix("calibrate", "--show", "reference")[1] == read_source("reference")[1]
 
 
 def test_a_mistake_of_a_profile_is_named(entropix, mine):

@@ -47,7 +47,7 @@ def doctor(entropix, monkeypatch, tmp_path):
         text_code, text, text_err = entropix("models", "--check")
         assert (text_code, err, text_err) == (code, "", "")
         listed = json.loads(out)["checks"]
-        assert all(check["found"] in text and check["advice"] in text for check in listed)
+        assert all(check["name"] in text and check["advice"] in text for check in listed)
         assert str(tmp_path) not in text
         assert code == any(check["level"] == "fault" for check in listed)
         return code, {check["name"]: check for check in listed}

@@ -13,7 +13,7 @@ max-tokens = 33   # enough
 temperature = 0.5
 stop = ["END"]
 speculation = "off"
-no-think = true
+think = false
 
 [screen]
 theme = "nord"
@@ -66,6 +66,7 @@ MISTAKES = {
     "[options]\nprofile = 3": "line 2: profile:",
     "[options]\nmax-token = 3": "line 2: max-token:",
     "[options]\nconfig = 'x'": "line 2: config:",
+    "[options]\nno-think = true": "line 2: no-think:",
     "[screen]\ncolour = 'x'": "line 2: colour:",
     "[keys]\n'chat.tune' = 3": "line 2: chat.tune:",
 }

@@ -4,37 +4,54 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import get_ident, main_thread
 from typing import TYPE_CHECKING
 
+from ...chat.conversation import Conversation, Turn
 from ...errors import ModelNotFoundError
 from ...profiles.profile import AUTO
 from ...samplers.registry import SAMPLERS
 from ...settings import ResolvedSettings, Settings
+from ...traces.trace import Header
 from . import output
 from .options import ModelOptions
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ...checkpoints.hub import ModelOffer
+    from ...checkpoints.load import Extras
     from ...models.base import LanguageModel
     from ...notes import Notes
 
+QUANTIZED_FROM = 5000
+"""Tokens in the KV cache from which on --kv-bits quantizes it."""
+LONGEST_ANSWER = 100
+STOPPED = "stopped; files that came whole are kept, and the same command goes on with the others"
 MOST_FAULTS = 5
 """Files of notes that are named at most, of those that could not be read."""
 
 
 def load_model(options: ModelOptions) -> tuple[LanguageModel, TokenizerWrapper]:
-    from ...checkpoints.load import Extras, load
+    from ...checkpoints.load import load
 
     output.info(f"loading {output.shortened(options.name)} …")
     model = None if options.model is None else located(options.model)
-    return load(model, extras=Extras(**options.extras), group=options.group)
+    return load(model, extras=extras(options), group=options.group)
+
+
+def extras(options: ModelOptions) -> Extras:
+    from ...checkpoints.load import Extras
+
+    return Extras(
+        adapter_path=None if options.adapter_path is None else str(options.adapter_path),
+        chat_template_config=options.chat_template_config or {},
+        kv_bits=options.kv_bits,
+        quantized_kv_start=QUANTIZED_FROM,
+    )
 
 
 def open_notes(folder: Path | None) -> Notes | None:
@@ -63,14 +80,34 @@ def resolve(settings: Settings, model: LanguageModel) -> ResolvedSettings:
     return resolved
 
 
-LONGEST_ANSWER = 100
-STOPPED = "stopped; files that came whole are kept, and the same command goes on with the others"
+def trace_header(
+    model: LanguageModel,
+    name: str,
+    resolved: ResolvedSettings,
+    prompt_tokens: int,
+    question: str | None,
+    system_prompt: str | None = None,
+    notes: Path | None = None,
+) -> Header:
+    """Return the header for the trace of an answer, or of a text that answers no question."""
+    turns = [] if question is None else [Turn(question)]
+    return Header(
+        model=name,
+        sampler=resolved.settings.sampler,
+        profile=resolved.profile,
+        seed=resolved.seed,
+        messages=Conversation(system_prompt, turns).messages,
+        context_length=model.config.max_position_embeddings,
+        prompt_tokens=prompt_tokens,
+        options=resolved.settings.options,
+        notes=str(notes.absolute()) if notes else "",
+    )
 
 
 def with_model(model: ModelOptions) -> ModelOptions:
-    """Return the options with a model: where none was named and none is here, one to download.
+    """Return the options with a model: where none was named and none is here, the demo model.
 
-    On a terminal the user chooses.
+    On a terminal the user is asked.
 
     Raises:
         ModelNotFoundError: there is none, and nobody to ask, or nobody who wants one.
@@ -78,48 +115,25 @@ def with_model(model: ModelOptions) -> ModelOptions:
     """
     if model.model is not None or model.group is not None:
         return model
-    from ...checkpoints.hub import default_model
+    from ...checkpoints.hub import DEMO_NAME, default_model
 
     try:
         return replace(model, model=default_model())
     except ModelNotFoundError:
-        if not _can_ask():
+        if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
             raise
-    from ...checkpoints.hub import fitting_offers
-    from ...models.device import machine_memory
-
-    offers = fitting_offers(machine_memory())
-    offer = _choose(offers)
-    return replace(model, model=download_model(offer.name))
-
-
-def _can_ask() -> bool:
-    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
-
-
-def _choose(offers: Sequence[ModelOffer]) -> ModelOffer:
-    output.report(
-        "no model was named; entropix models lists those that are here, and these can be had:"
-    )
-    names = [offer.name.rpartition("/")[2] for offer in offers]
-    width = max(map(len, names))
-    for number, (name, offer) in enumerate(zip(names, offers, strict=True), 1):
-        size = f"{offer.nbytes / 1e9:.1f} GB"
-        output.report(f"{number}  {name:{width}}  {size}  {offer.purpose}")
-    choices = [str(number) for number in range(1, len(offers) + 1)]
-    while True:
-        output.report(f"which one? 1 to {len(offers)}, Enter for 1, q for none: ", end="")
-        answer = sys.stdin.readline(LONGEST_ANSWER)
-        if answer.strip() in ("", *choices) and answer:
-            return offers[int(answer.strip() or 1) - 1]
-        if not answer or answer.strip() == "q":
-            raise ModelNotFoundError("no model was chosen: name one with --model, or choose later")
+    output.report("no model was named, and none is here to begin with. Download the demo model")
+    output.report("(93 MB), which shows everything and is often wrong? [Y/n] ", end="")
+    line = sys.stdin.readline(LONGEST_ANSWER)
+    if not line or line.strip().lower() not in ("", "y", "yes"):
+        raise ModelNotFoundError("no model was chosen: name one with --model, or choose later")
+    return replace(model, model=download_model(DEMO_NAME))
 
 
 def download_model(name: str) -> str:
     """Download a model by its hub id, or the demo model, with a progress bar.
 
-    Returns what `loading.load` takes: the hub id, or a path.
+    Returns what `checkpoints.load.load` takes: the hub id, or a path.
 
     Raises:
         ModelNotFoundError, UnsupportedModelError, WeightsError: as for `hub.locate`.
@@ -132,9 +146,9 @@ def download_model(name: str) -> str:
         located(name)
         return name
     output.info("downloading the demo model (93 MB) …")
-    shown = output.progress("downloading", unit="B", unit_scale=True, delay=0.1)
-    with _stopped_at_once(), shown as on_progress:
-        return str(download_demo_model(on_progress))
+    with _stopped_at_once():
+        shown = output.progress("downloading", unit="B", unit_scale=True)
+        return str(download_demo_model(shown))
 
 
 def located(name: str) -> Path:
@@ -154,12 +168,12 @@ def _stopped_at_once() -> Iterator[None]:
         output.report(f"\n{STOPPED}")
         output.leave(output.INTERRUPTED)
 
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not ours or threading.current_thread() is not threading.main_thread():
-        yield  # whoever started this ignores interrupts, or ends the process itself
+    usual = signal.default_int_handler
+    if signal.getsignal(signal.SIGINT) is not usual or main_thread().ident != get_ident():
+        yield  # interrupts are ignored, or handled elsewhere
         return
     signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, usual)

@@ -16,16 +16,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from cyclopts import Group, Parameter
+from cyclopts import App, Group, Parameter
+from cyclopts.argument import Argument, ArgumentCollection
+from cyclopts.config import Dict
+from cyclopts.validators import Number
 
 from ... import limits
-from ...configuration import Configuration
+from ...configuration import OPTIONS, Configuration
 from ...constraints.constraint import CHOICE, GRAMMAR, JSON_SCHEMA, REGEX, Constraint
-from ...errors import ConstraintError, ProfileError, SettingsError
+from ...errors import ConstraintError, ProfileError, SettingsError, brief
 from ...files import expanded
-from ...profiles.fields import overlaid
+from ...profiles.fields import nearest, overlaid
 from ...profiles.profile import Profile
 from ...profiles.sections import MOST_FORKS
 from ...records import parse_json, parse_toml
@@ -37,6 +40,12 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 Command = TypeVar("Command", bound=Callable[..., int])
+
+NEVER = ("config", "help", "version")
+"""Options that a configuration file cannot set."""
+ELSEWHERE = ("--server", "--demo")
+OWN_MODEL = ("model", "ask", "trace", "notes")
+"""What a server or a recording cannot do is refused where it is typed, and ignored in a file."""
 
 FIRST = Group("Used most", sort_key=1)
 CONTENT = Group("What the answer is", sort_key=2)
@@ -52,7 +61,16 @@ def _to_file(_: Any, tokens: Sequence[Any]) -> Path:
 
 
 File = Annotated[Path | None, Parameter(converter=_to_file, n_tokens=1)]
+Count = Annotated[int, Parameter(validator=Number(gte=1, lte=limits.QUESTIONS))]
 Color = Literal["auto", "always", "never"]
+
+
+def _to_object(_: Any, tokens: Sequence[Any]) -> dict[str, Any]:
+    """Convert a JSON object."""
+    value = parse_json(tokens[0].value, tokens[0].keyword, SettingsError)
+    if not isinstance(value, dict):
+        raise ValueError('it must be an object, as in {"key": true}')
+    return value
 
 
 @Parameter(name="*")
@@ -62,11 +80,12 @@ class ModelOptions:
 
     model: Annotated[str | None, Parameter(group=FIRST)] = None
     """folder, .gguf file or hub id (default: the demo model, if downloaded)"""
-    adapter_path: Annotated[Path | None, Parameter(group=MODEL, converter=_to_file, n_tokens=1)] = (
-        None
-    )
+    adapter_path: Annotated[File, Parameter(group=MODEL)] = None
     """LoRA or DoRA weights to add to the model, as mlx_lm.lora writes them"""
-    chat_template_config: Annotated[str, Parameter(group=MODEL)] = "{}"
+    chat_template_config: Annotated[
+        dict[str, Any] | None,
+        Parameter(group=MODEL, converter=_to_object, n_tokens=1, accepts_keys=False),
+    ] = None
     """variables of the chat template as JSON, such as {"enable_thinking": false}"""
     kv_bits: Annotated[int | None, Parameter(group=MODEL)] = None
     """quantize the KV cache to so many bits, once it holds 5,000 tokens"""
@@ -88,20 +107,6 @@ class ModelOptions:
         from ...models.ranks import launched
 
         return launched()
-
-    @property
-    def extras(self) -> dict[str, Any]:
-        """Fields of `checkpoints.load.Extras`."""
-        variables = parse_json(self.chat_template_config, "--chat-template-config", SettingsError)
-        if not isinstance(variables, dict):
-            raise SettingsError("--chat-template-config is an object, as in '{\"key\": true}'")
-        folder = None if self.adapter_path is None else str(self.adapter_path)
-        return {
-            "adapter_path": folder,
-            "chat_template_config": variables,
-            "kv_bits": self.kv_bits,
-            "quantized_kv_start": 5000,
-        }
 
 
 @Parameter(name="*")
@@ -176,8 +181,7 @@ class ConstraintOptions:
         if self.schema:
             return Constraint(JSON_SCHEMA, read_schema(self.schema))
         if self.grammar:
-            text = limits.read_named(self.grammar, limits.CONFIGURATION_BYTES, ConstraintError)
-            return Constraint(GRAMMAR, text)
+            return Constraint(GRAMMAR, _read(self.grammar))
         if self.choice:
             return Constraint(CHOICE, list(self.choice))
         return Constraint(REGEX, self.regex) if self.regex else None
@@ -212,10 +216,12 @@ def command(*names: str, **defaults: Any) -> Callable[[Command], Command]:
         ) -> int:
             output.set_verbose(not quiet)
             if has_own_file:
-                values["configuration"] = configuration(config)
+                values["configuration"] = _configuration(config)
             if names:
                 stated = {name: values.pop(name) for name in names if name in values}
-                values["settings"] = _settings(dict(defaults) | stated)
+                records = {name: stated[name].value for name in _RECORDS.keys() & stated.keys()}
+                values["settings"] = Settings(**{**defaults, **stated, **records})
+                values["settings"].check()
             return function(*arguments, **values)
 
         del run.__wrapped__
@@ -259,20 +265,54 @@ def _parameter(field: SettingsOption, defaults: Mapping[str, Any]) -> inspect.Pa
     return _option(field.name, kind, defaults.get(field.name, field.default), about)
 
 
-def configuration(path: Path | None) -> Configuration:
+def apply_configuration(
+    app: App, arguments: ArgumentCollection, all_options: Callable[[], set[str]]
+) -> None:
+    """Give the options of a command that were not typed what the configuration file says.
+
+    Args:
+        app: the command.
+        arguments: what it takes.
+        all_options: returns the options of all commands: those of others are ignored.
+
+    Raises:
+        ConfigurationError: no command has such an option, or its value is impossible.
+        SettingsError, CycloptsError: its value has the wrong type.
+    """
+    known = {name: argument for argument in arguments for name in argument.names}
+    typed = known["--config"].tokens if "--config" in known else []
+    if typed or getattr(app.default_command, "has_own_file", False):
+        file = _configuration(expanded(typed[0].value, SettingsError) if typed else None)
+        _check_names(file, known, all_options)
+        file.check_settings()
+        elsewhere = any(known[name].tokens for name in ELSEWHERE if name in known)
+        skipped = OWN_MODEL if elsewhere else ()
+        taken = {key: value for key, value in file.options.items() if key not in skipped}
+        source = Dict(taken, source=str(file.path), allow_unknown=True, use_commands_as_keys=False)
+        source(app, (), arguments)
+    for argument in arguments:
+        if int in (argument.hint, *get_args(argument.hint)):
+            for token in argument.tokens:
+                if "." in token.value:  # cyclopts would round it
+                    why = f"must be a whole number, not {brief(token.value)}"
+                    raise SettingsError(f"{argument.name} {why}")
+
+
+def _configuration(path: Path | None) -> Configuration:
     return Configuration.load_default() if path is None else Configuration.load(path)
 
 
-def _settings(values: Mapping[str, Any]) -> Settings:
-    """Return the settings that options state.
-
-    Raises:
-        SettingsError, SamplerError, ProfileError, ConstraintError: they do not fit.
-    """
-    records = {name: value.value for name, value in values.items() if name in _RECORDS}
-    settings = Settings(**{**values, **records})
-    settings.check()
-    return settings
+def _check_names(
+    file: Configuration, known: Mapping[str, Argument], all_options: Callable[[], set[str]]
+) -> None:
+    """Check that each option of a file is one of this command or of another."""
+    for key in file.options:
+        name = f"--{key.replace('_', '-')}"
+        opposite = name in known and name in known[name].negatives
+        if key in NEVER or opposite or not (name in known or name in all_options()):
+            near = nearest(key, [other.removeprefix("--") for other in known])
+            advice = f"did you mean {near}?" if near else "entropix chat --help lists them"
+            raise file.fault(OPTIONS, key, f"there is no such option: {advice}")
 
 
 def changes_of(assignment: str) -> dict[str, Any]:
@@ -296,5 +336,8 @@ def read_schema(path: Path) -> Any:
     Raises:
         ConstraintError: it cannot be read, or is not JSON.
     """
-    text = limits.read_named(path, limits.CONFIGURATION_BYTES, ConstraintError)
-    return parse_json(text, str(path), ConstraintError)
+    return parse_json(_read(path), str(path), ConstraintError)
+
+
+def _read(path: Path) -> str:
+    return limits.read_named(path, limits.CONFIGURATION_BYTES, ConstraintError)

@@ -61,8 +61,7 @@ def prepare() -> None:
             stream.reconfigure(errors="replace")
     library = logging.getLogger("entropix_mlx")
     library.setLevel(logging.INFO)
-    if not any(isinstance(handler, _StderrHandler) for handler in library.handlers):
-        library.addHandler(_StderrHandler())
+    library.handlers = [_StderrHandler()]
 
 
 class _StderrHandler(logging.Handler):
@@ -122,10 +121,6 @@ def writing_stdout() -> Iterator[None]:
         raise OutputError(f"cannot write to stdout: {why}") from error
 
 
-def write_text(text: str) -> None:
-    write(shown(text, sys.stdout))
-
-
 def write_json(record: Any, indent: int | None = None) -> None:
     """Print a JSON record and a line break to stdout at once; it can always be parsed again."""
     text = to_json(record, indent)
@@ -134,9 +129,10 @@ def write_json(record: Any, indent: int | None = None) -> None:
     write(text + "\n")
 
 
-def shown(text: str, stream: TextIO) -> str:
-    """Return what a model wrote, made `printable` for a terminal."""
-    return printable(text) if stream.isatty() else text
+def shown(text: str) -> str:
+    """Return a text for stdout: what a model, a file or a folder says is no command to a
+    terminal."""
+    return printable(text) if sys.stdout.isatty() else text
 
 
 def report(text: str, end: str = "\n") -> None:
@@ -146,7 +142,7 @@ def report(text: str, end: str = "\n") -> None:
 
 
 def report_error(message: str) -> None:
-    """Print an error message to stderr, `shortened`: it may quote what was given."""
+    """Print an error message to stderr, `shortened`: it may quote what the user wrote."""
     report(f"entropix: {shortened(message)}")
 
 
@@ -159,10 +155,6 @@ def set_verbose(verbose: bool) -> None:
     _log.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
-def verbose() -> bool:
-    return _log.isEnabledFor(logging.INFO)
-
-
 def shortened(message: str) -> str:
     """Return a message that fits on a screen, without what a terminal would obey."""
     if len(message) > LONGEST_MESSAGE:
@@ -172,9 +164,12 @@ def shortened(message: str) -> str:
 
 
 def check_screen(instead: str) -> None:
-    """Raise `OutputError` without a terminal: the terminal UI would wait for keys."""
+    """Raise an `EntropixError` where the terminal UI cannot run; it says what to do instead."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         raise OutputError(f"the terminal UI needs a terminal: {instead}")
+    from entropix_mlx.tui.terminal import require_full_screen
+
+    require_full_screen(instead)
 
 
 def use_colour(choice: str, stream: TextIO) -> bool:
@@ -191,28 +186,20 @@ def progress_bar(**form: Any) -> Any:
     """Return a bar of tqdm's on stderr: hidden by --quiet, and where stderr is no terminal."""
     from tqdm import tqdm
 
-    return tqdm(file=sys.stderr, leave=False, disable=None if verbose() else True, **form)
+    hidden = None if _log.isEnabledFor(logging.INFO) else True
+    return tqdm(file=sys.stderr, leave=False, disable=hidden, **form)
 
 
-@contextlib.contextmanager
-def progress(what: str, **form: Any) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows, as a bar, how much is done of how much."""
-    with progress_bar(desc=what, **form) as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield show
-
-
-def prefill_progress(what: str = "the prompt") -> Callable[[int, int], None] | None:
-    """Return a callback that shows the progress of prefill; None if stderr is no terminal."""
-    if not (verbose() and sys.stderr.isatty()):
-        return None
+def progress(what: str, **form: Any) -> Callable[[int, int], None]:
+    """Return a callback that shows, as a bar, how much is done of how much, until all is."""
+    bar: Any = None
 
     def show(done: int, total: int) -> None:
-        end = "\r\x1b[K" if done >= total else ""
-        report(f"\rreading {what}: {done}/{total} tokens{end}", end="")
+        nonlocal bar
+        bar = bar or progress_bar(desc=what, total=total, delay=0.1, **form)
+        bar.update(done - bar.n)
+        if done >= total:
+            bar.close()
+            bar = None
 
     return show
