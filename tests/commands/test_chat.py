@@ -96,8 +96,8 @@ def test_the_full_screen_begins_with_the_options(entropix, monkeypatch, tiny_fol
     monkeypatch.setattr("sys.stdin", Terminal())
     monkeypatch.setattr("sys.stdout", Terminal())
     assert entropix(*asked, "--no-save", "--trace", tmp_path / "traces")[0] == 0
-    ((chat, store, *_),) = begun
-    assert (chat.model, chat.ask, chat.settings.seed, store) == (tiny_folder.name, True, 3, None)
+    ((chat, store, *_, ask),) = begun
+    assert (chat.source.model, ask, chat.settings.seed, store) == (tiny_folder.name, True, 3, None)
     assert chat.settings.changes["think"] == {"max_insertions": 0}
     assert chat.settings.top_logprobs > 0
     assert (tmp_path / "traces").is_dir()
