@@ -11,7 +11,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
-from cyclopts.validators import Number
 
 from ..errors import PromptError
 from ..models.config import fingerprint
@@ -21,7 +20,7 @@ from ..settings import BATCH, Settings
 from ..tables import Table
 from .shared import loading, output
 from .shared.answers import answer_missing
-from .shared.options import Count, File, ModelOptions, command
+from .shared.options import Count, File, ModelOptions, Share, command
 
 if TYPE_CHECKING:
     from ..lab.abstention import Abstention
@@ -33,7 +32,6 @@ LIMIT = 1000
 """Questions of each half for ``--abstain``, unless the caller says otherwise."""
 MAX_TOKENS = 32
 UNSURE = Group("Unsure answers", sort_key=2)
-Share = Annotated[float, Parameter(group=UNSURE, validator=Number(gt=0, lt=1))]
 
 
 @command()
@@ -44,7 +42,7 @@ def calibrate(
     seed: int = 0,
     place: Annotated[File, Parameter(name=["--output", "-o"])] = None,
     abstain: Annotated[str | None, Parameter(group=UNSURE)] = None,
-    risk: Share | None = None,
+    risk: Annotated[Share | None, Parameter(group=UNSURE)] = None,
     limit: Annotated[Count | None, Parameter(group=UNSURE)] = None,
     sampler: Annotated[str, Parameter(group=UNSURE)] = "greedy",
     form: Annotated[Literal["chat", "plain"], Parameter(group=UNSURE)] = "plain",

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from ..api.answers_file import all_tasks, written
 from ..api.prompt_file import PromptLine
@@ -22,7 +21,7 @@ from ..extraction.task import Extraction, read_examples
 from ..files import check_target
 from ..settings import BATCH, Settings
 from .shared import answers, output
-from .shared.options import FIRST, Count, File, ModelOptions, command, read_schema, without
+from .shared.options import FIRST, Count, File, ModelOptions, Share, command, read_schema, without
 
 
 @command(
@@ -42,7 +41,7 @@ def extract(
     output_file: Annotated[File, Parameter(name=["--output", "-o"], group=FIRST)] = None,
     resume: bool = False,
     batch: Count = BATCH,
-    review_share: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.3,
+    review_share: Share = 0.3,
     review: bool = False,
 ) -> int:
     """Fill the fields of a JSON schema from documents.

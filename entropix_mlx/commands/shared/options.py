@@ -61,6 +61,14 @@ def _to_file(_: Any, tokens: Sequence[Any]) -> Path:
 
 
 File = Annotated[Path | None, Parameter(converter=_to_file, n_tokens=1)]
+
+
+def _check_share(_: Any, value: float | None) -> None:
+    if value is not None and not 0 <= value <= 1:
+        raise ValueError("it is a share from 0 to 1")
+
+
+Share = Annotated[float, Parameter(validator=_check_share)]
 Count = Annotated[int, Parameter(validator=Number(gte=1, lte=limits.QUESTIONS))]
 Color = Literal["auto", "always", "never"]
 
