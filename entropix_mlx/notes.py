@@ -62,7 +62,8 @@ class Notes:
     """The texts of a folder, as they are when it is opened.
 
         notes = Notes("~/notes")
-        for step in stream_generate(model, tokenizer, prompt, retrieve=notes.about(question)):
+        hooks = Hooks(retrieve=notes.about(question))
+        for step in stream_generate(model, tokenizer, prompt, hooks=hooks):
             ...
 
     Any thread may use it. `faults` says by name why files were left out.

@@ -13,7 +13,6 @@ import functools
 import inspect
 import itertools
 import secrets
-from collections import abc
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
@@ -23,8 +22,8 @@ from typing import (
     Any,
     Literal,
     NamedTuple,
+    TypedDict,
     get_args,
-    get_origin,
     get_type_hints,
 )
 
@@ -115,13 +114,6 @@ class SettingsOption(NamedTuple):
         """The keys of a configuration file that set it."""
         names = self.names or (self.name.replace("_", "-"),)
         return {name.lstrip("-") for name in names}
-
-    @property
-    def is_text(self) -> bool:
-        """Whether a table writes it as a text, and not as JSON."""
-        origin, kinds = get_origin(self.type), get_args(self.type) or (self.type,)
-        is_mixed = origin is abc.Mapping or int in kinds
-        return origin is Literal or (str in kinds and not is_mixed)
 
 
 def _whole(low: int, high: int = LARGEST_WHOLE, **about: Any) -> SettingsOption:
@@ -264,6 +256,33 @@ class Settings:
         """The same with the defaults of all fields by which no sampler decides."""
         others = {o.name: o.default for o in described().values() if not o.decides}
         return replace(self, **others)
+
+
+class Options(TypedDict, total=False):
+    """The fields of `Settings` as named parameters, for editors and type checkers."""
+
+    max_tokens: int
+    sampler: str
+    profile: str | Path | Profile
+    changes: Mapping[str, Mapping[str, Any]]
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    logit_bias: Mapping[int, float] | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    seed: int | None
+    attention_layers: Literal["last", "all"]
+    top_logprobs: int
+    loops: Literal["allow", "stop"]
+    speculation: int | str
+    stop: tuple[str, ...]
+    answers: int | str
+    budget: float
+    thinking_budget: int | None
+    constraint: Constraint | None
 
 
 @functools.cache

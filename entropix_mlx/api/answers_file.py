@@ -1,7 +1,7 @@
 """Files of answers: JSON Lines, one answer a line, written as the answers end.
 
 A run that was stopped can go on: `AnswersFile` reads what is there, drops a last line that was cut
-off, and knows which answers are there.
+off, and knows which answers are missing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Task:
     def settings(self) -> Settings:
         """Those of the prompt; each answer has the seed that follows the one before."""
         settings = self.prompt.settings
-        if settings.seed is None:
-            return settings
-        return replace(settings, seed=settings.seed + self.sample)
+        seed = None if settings.seed is None else settings.seed + self.sample
+        return replace(settings, seed=seed)
 
     @property
     def header(self) -> dict[str, Any]:
+        """What the line of the answer says of the prompt and its settings."""
         seed = self.settings.seed
         seeded = {} if seed is None else {"seed": seed}
         named = {"sampler": self.settings.sampler, "options": self.settings.options}
@@ -62,16 +62,23 @@ class Task:
         return self.prompt.id or f"line {self.prompt.line}"
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
-        """Return the line of an answer; rounding depends on `batch`, the answers at once."""
-        named = {} if self.prompt.id is None else {"id": self.prompt.id}
-        begun = {"line": self.prompt.line, "sample": self.sample} | named | self.header
-        begun |= {"seed": answer.seed, "batch": batch}
+        """Return the line of an answer.
+
+        Args:
+            answer: it has ended.
+            batch: answers that ran at once; rounding depends on it.
+        """
+        record: dict[str, Any] = {"line": self.prompt.line, "sample": self.sample}
+        record |= {} if self.prompt.id is None else {"id": self.prompt.id}
+        record |= self.header | {"seed": answer.seed, "batch": batch}
         if answer.error is not None:
-            return begun | {"error": str(answer.error)}
-        verdict = answer.certainty
-        judged = {} if verdict is None else {"certainty": verdict.to_dict()}
-        several = {} if answer.several is None else {"answers": answer.several.to_dict()}
-        return begun | Summary.of(answer.steps, answer.prompt_tokens).to_dict() | judged | several
+            return record | {"error": str(answer.error)}
+        record |= Summary.of(answer.steps, answer.prompt_tokens).to_dict()
+        if (verdict := answer.certainty) is not None:
+            record["certainty"] = verdict.to_dict()
+        if answer.several is not None:
+            record["answers"] = answer.several.to_dict()
+        return record
 
 
 def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:
@@ -90,27 +97,22 @@ def check_count(answers: int, most: int = limits.ANSWERS) -> None:
 
 
 def records(
-    batch: AnswerBatch,
-    tasks: Sequence[T],
-    on_token: Callable[[], None],
-    on_end: Callable[[int], None] = lambda index: None,
+    batch: AnswerBatch, tasks: Sequence[T], on_token: Callable[[], None]
 ) -> Iterator[tuple[T, dict[str, Any]]]:
     """Yield each task with its record as its answer ends; those that failed come last."""
-    left = set(range(len(tasks)))
+    left = dict(enumerate(tasks))
 
     def end(index: int) -> tuple[T, dict[str, Any]]:
-        left.remove(index)
-        record = tasks[index].record(batch.answers[index], batch.size)
-        batch.answers[index].drop_steps()  # thousands of answers would fill the memory
-        return tasks[index], record
+        task, answer = left.pop(index), batch.answers[index]
+        record = task.record(answer, batch.size)
+        answer.drop_steps()  # thousands of answers would fill the memory
+        return task, record
 
     for index, step in batch:
         on_token()
         if step.finish_reason:
-            on_end(index)
             yield end(index)
-    for index in sorted(left):
-        yield end(index)
+    yield from map(end, list(left))
 
 
 def written(path: Path) -> Iterator[dict[str, Any]]:
@@ -129,8 +131,8 @@ class AnswersFile:
     def __init__(self, path: str | Path, tasks: Sequence[Task], *, resume: bool = False) -> None:
         """Read what is there: nothing, unless a run is resumed.
 
-        Where a run is resumed, a last line that was cut off leaves the file, and so do answers that
-        failed, which are tried again.
+        A run that is resumed first drops a last line that was cut off, and answers that failed:
+        they are tried again.
 
         Raises:
             OutputError: the file exists, cannot be written, or holds answers to other prompts.
@@ -141,9 +143,9 @@ class AnswersFile:
         self._tasks = {task.key: task for task in tasks}
         if os.path.isdir(self.path):
             raise OutputError(f"{path} is a folder: name a file in it")
-        if resume:
+        if resume and os.path.exists(self.path):
             self._resume()
-        elif os.path.lexists(self.path):
+        elif os.path.lexists(self.path) and not resume:
             raise OutputError(
                 f"{path} exists already: add --resume to continue it, or name another file"
             )
@@ -167,13 +169,11 @@ class AnswersFile:
         self._file.close()
 
     def _resume(self) -> None:
-        if not os.path.exists(self.path):
-            return
         lines = limits.read_lines(self.path, limits.ANSWERS_BYTES, OutputError)
         valid = [line for number, line in lines if self._is_answer(number, line)]
         with writing(self.path, OutputError):
             if sum(map(len, valid)) < self.path.stat().st_size:
-                write_whole(self.path, b"".join(valid).decode("utf-8"))
+                write_whole(self.path, b"".join(valid))
 
     def _is_answer(self, number: int, line: bytes) -> bool:
         """Tell whether a line stays, and note which answer it is.

@@ -25,8 +25,7 @@ from ..step import Attended, AttentionMap
 from .score import SCORES_AT_ONCE, check_room
 
 ATTENDED = 16
-"""Tokens of the answer that are kept for each token by `attended`: those with the largest
-shares."""
+"""Tokens of the answer with the largest shares that `attended` keeps for each token."""
 
 
 def attention_map(
@@ -38,62 +37,26 @@ def attention_map(
 ) -> AttentionMap:
     """Return the attention with which the token after a prompt and an answer was predicted.
 
-    The text is read again without that token, in one prefill. The attention is that of its last
-    position: for every layer `(heads, tokens)`, float32, of which each head's shares sum to 1 over
-    the tokens of prompt and answer. Tokens outside a sliding window have 0. What is `known` of the
-    text is not computed again.
+    The text is read again without that token. Of every layer the attention of its last position is
+    returned: `(heads, tokens)`, float32; each head's shares sum to 1 over the tokens of prompt and
+    answer. Tokens outside a sliding window have 0. What is `known` of the text is not computed
+    again.
 
     Raises:
         PromptError: there are no tokens, or one that the model does not have.
         ContextLengthError: the text is longer than the context.
         UnsupportedModelError: the model has no attention that can be read.
     """
-    tokens = [*prompt, *answer]
-    if not tokens:
-        raise PromptError("nothing precedes the token: give the prompt that it answers")
-    check_tokens(tokens, model.config.vocab_size)
-    check_room(0, len(tokens), model.config.max_position_embeddings, split=False)
+    tokens = _checked(model, [*prompt, *answer])
     begin = max(0, len(tokens) - 2)  # a sliding window is in order in a pass of several tokens only
     cache = _prefilled(model, tokens[:begin], known)
     scores = model(mx.array([tokens[begin:]]), cache, "all").scores
     layers = tuple(
-        _attention_shares(layer[0], len(tokens))
-        for layer in scores
-        if layer.shape[-1] <= len(tokens)
+        _shares(layer[0], len(tokens)) for layer in scores if layer.shape[-1] <= len(tokens)
     )
     if not layers:
         raise _unreadable(model)
     return AttentionMap(tuple(map(TextStream(tokenizer).add, tokens)), len(prompt), layers)
-
-
-def _attention_shares(scores: mx.array, tokens: int) -> np.ndarray:
-    """Return `(heads, tokens)` from the scores `(1, heads, keys)` of the last keys."""
-    shares = np.array(mx.softmax(scores[0].astype(mx.float32), axis=-1))
-    return np.pad(shares, ((0, 0), (tokens - shares.shape[1], 0)))
-
-
-def _prefilled(
-    model: LanguageModel, tokens: Sequence[int], known: PromptCache | None = None
-) -> list[Any]:
-    """Return a cache that holds these tokens."""
-    cache, done = (None, 0) if known is None or not tokens else known.fetch([*tokens, 0])
-    cache = model.make_cache() if cache is None else cache
-    for at in range(done, len(tokens), prefill_chunk()):
-        read_prompt(model, tokens[at : at + prefill_chunk()], cache)
-    return cache
-
-
-def _unreadable(model: LanguageModel) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        f"the attention of {model.config.model_type} cannot be read so: choose another model"
-    )
-
-
-def _check_rows(model: LanguageModel) -> None:
-    """Refuse a model whose layers do not all keep every key in order: sliding windows do not."""
-    windows = any(isinstance(layer, RotatingKVCache) for layer in model.make_cache())
-    if windows or not model.attention_heads:
-        raise _unreadable(model)
 
 
 def attention_rows(
@@ -105,10 +68,10 @@ def attention_rows(
     with the text's first token; those behind a query are 0.
 
     Raises:
-        PromptError: the model does not have a token.
-        UnsupportedModelError: its attention cannot be read for several tokens at once.
+        PromptError, ContextLengthError: as for `attention_map`.
+        UnsupportedModelError: the attention cannot be read for several tokens at once.
     """
-    check_tokens(tokens, model.config.vocab_size)
+    tokens = _checked(model, tokens)
     _check_rows(model)
     cache = _prefilled(model, tokens[:first])
     while first < len(tokens):
@@ -126,13 +89,10 @@ def attended(
     """Yield what each token of an answer looked at when it was predicted.
 
     Raises:
-        ContextLengthError: the text is longer than the context.
-        PromptError, UnsupportedModelError: as for `attention_rows`.
+        PromptError, ContextLengthError, UnsupportedModelError: as for `attention_rows`.
     """
-    tokens = [*prompt, *answer[:-1]]
-    check_room(0, len(tokens), model.config.max_position_embeddings, split=False)
     index = 0
-    for weights in attention_rows(model, tokens, len(prompt) - 1):
+    for weights in attention_rows(model, [*prompt, *answer[:-1]], len(prompt) - 1):
         for row in np.array(sum(each.mean(axis=1) for each in weights) / len(weights)):
             shares = row[len(prompt) : len(prompt) + index]
             largest = np.argsort(-shares, kind="stable")[:ATTENDED]
@@ -151,3 +111,41 @@ def attention_to(
     """
     _check_rows(model)
     return partial(attended, model, prompt)
+
+
+def _checked(model: LanguageModel, tokens: Sequence[int]) -> list[int]:
+    if not tokens:
+        raise PromptError("nothing precedes the token: give the prompt that it answers")
+    check_tokens(tokens, model.config.vocab_size)
+    check_room(0, len(tokens), model.config.max_position_embeddings, split=False)
+    return list(tokens)
+
+
+def _check_rows(model: LanguageModel) -> None:
+    """Refuse a model whose layers do not all keep every key in order: sliding windows do not."""
+    windows = any(isinstance(layer, RotatingKVCache) for layer in model.make_cache())
+    if windows or not model.attention_heads:
+        raise _unreadable(model)
+
+
+def _unreadable(model: LanguageModel) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"the attention of {model.config.model_type} cannot be read so: choose another model"
+    )
+
+
+def _prefilled(
+    model: LanguageModel, tokens: Sequence[int], known: PromptCache | None = None
+) -> list[Any]:
+    """Return a cache that holds these tokens."""
+    cache, done = (None, 0) if known is None or not tokens else known.fetch([*tokens, 0])
+    cache = model.make_cache() if cache is None else cache
+    for at in range(done, len(tokens), prefill_chunk()):
+        read_prompt(model, tokens[at : at + prefill_chunk()], cache)
+    return cache
+
+
+def _shares(scores: mx.array, tokens: int) -> np.ndarray:
+    """Return `(heads, tokens)` from the scores `(1, heads, keys)` of the last keys."""
+    shares = np.array(mx.softmax(scores[0].astype(mx.float32), axis=-1))
+    return np.pad(shares, ((0, 0), (tokens - shares.shape[1], 0)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
@@ -15,10 +15,10 @@ from ..errors import EntropixError, whole_number
 from ..models.base import LanguageModel
 from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
-from ..settings import BATCH, Settings
+from ..settings import BATCH, Options, Settings
 from ..step import Step
 from ..summary import Summary
-from .generate import parse_options, prompt_tokens
+from .generate import prompt_tokens, with_options
 from .runner import Runner
 
 OnProgress = Callable[[int, int], None]
@@ -31,10 +31,11 @@ def batch_generate(
     prompts: Sequence[str | Iterable[int]],
     settings: Settings | Sequence[Settings] | None = None,
     *,
+    hooks: Hooks | Sequence[Hooks] | None = None,
     n: int = 1,
     batch: int = BATCH,
     on_progress: OnProgress | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> AnswerBatch:
     """Answer many prompts at once.
 
@@ -52,17 +53,17 @@ def batch_generate(
         prompts: each as for `stream_generate`. What they have in common at their beginning is
             computed once.
         settings: for all, or one for each prompt.
+        hooks: for all, or one for each prompt. All answers wait while `choose` runs.
         n: answers to each prompt; those of one prompt follow one another, and each has the seed
-            that follows the one before. Where `answers` is not 1, each is the one that was chosen
-            of several, and its steps come when it is chosen.
+            that follows the one before. Where `answers` is not 1, each is chosen of several, and
+            its steps come when it is chosen.
         batch: answers at once; fewer are run where the memory does not allow so many.
         on_progress: see `OnProgress`.
-        **options: fields of `Settings`, which replace those of all `settings`; `hooks`, a `Hooks`
-            for all or one for each prompt: all answers wait while a person is asked (`choose`).
+        **options: fields of `Settings`, which replace those of all `settings`.
 
     Returns:
-        The batch: iterate over it, or call `finish`; one answer that fails has an `error`, and the
-        others are not touched by it.
+        The batch: iterate over it, or call `finish`. An answer that fails has an `error`; the
+        others are not affected.
 
     Raises:
         TypeError: an option is unknown, or there are not as many settings or hooks as prompts.
@@ -73,46 +74,26 @@ def batch_generate(
     whole_number("n", n, least=1)
     whole_number("batch", batch, least=1)
     given = _one_each(settings, Settings, len(prompts), "settings")
-    hooked = _one_each(options.pop("hooks", None), Hooks, len(prompts), "hooks")
-    answers: list[BatchAnswer] = []
-    sequences: list[TextSequence | None] = []
+    hooked = _one_each(hooks, Hooks, len(prompts), "hooks")
     runner = Runner(model, tokenizer, size=batch, ranked=True)
+    answers: list[BatchAnswer] = []
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
-        called = hook or Hooks()
-        parsed, others = parse_options(own, options, ("hooks",))
-        if others != Hooks():
-            raise TypeError("callbacks of a batch are passed as hooks=Hooks(…)")
-        one = prompt if isinstance(prompt, str) else list(prompt)
+        chosen = with_options(own, options)
+        text = prompt if isinstance(prompt, str) else list(prompt)
         for sample in range(n):
-            answer = BatchAnswer(len(answers))
-            answers.append(answer)
-            seed = None if parsed.seed is None else parsed.seed + sample
-            sequences.append(
-                _added(runner, tokenizer, answer, one, replace(parsed, seed=seed), called)
-            )
-    return AnswerBatch(runner, answers, sequences, on_progress)
+            seed = None if chosen.seed is None else chosen.seed + sample
+            answers.append(BatchAnswer(len(answers)))
+            answers[-1].begin(runner, text, replace(chosen, seed=seed), hook)
+    return AnswerBatch(runner, answers, on_progress)
 
 
-def _added(
-    runner: Runner,
-    tokenizer: TokenizerWrapper,
-    answer: BatchAnswer,
-    prompt: str | Iterable[int],
-    settings: Settings,
-    hooks: Hooks,
-) -> TextSequence | None:
-    """Return the sequence of an answer; None where it cannot be generated, and `error` says why."""
-    try:
-        tokens = prompt_tokens(tokenizer, prompt)
-        answer.prompt_tokens = len(tokens)
-        resolved = runner.resolve(settings)
-        answer.settings = resolved.settings
-        sequence = runner.add(tokens, resolved, hooks)
-        answer.several = runner.selection(sequence)
-        return sequence
-    except EntropixError as error:
-        answer.error = error
-        return None
+def _one_each(given: Any, kind: type, count: int, name: str) -> list[Any]:
+    if given is None or isinstance(given, kind):
+        return [given] * count
+    listed = list(given)
+    if len(listed) != count or not all(isinstance(item, kind) for item in listed):
+        raise TypeError(f"{name} must be one {kind.__name__}, or a list of {count}: one a prompt")
+    return listed
 
 
 @dataclass
@@ -128,9 +109,25 @@ class BatchAnswer:
     """What ended the answer, if it was not its own end."""
     several: AnswerSelection | None = None
     """Where `answers` is not 1: all answers to the prompt, of which this one was chosen."""
+    sequence: TextSequence | None = None
+    """What generates it; None where it cannot be generated, or has ended."""
 
     def __repr__(self) -> str:
         return f"<BatchAnswer {self.index}: {self.text!r}>"
+
+    def begin(
+        self, runner: Runner, prompt: str | Iterable[int], settings: Settings, hooks: Hooks | None
+    ) -> None:
+        """Put the answer into the runner's queue, or set its `error`."""
+        try:
+            tokens = prompt_tokens(runner.batch.tokenizer, prompt)
+            self.prompt_tokens = len(tokens)
+            resolved = runner.resolve(settings)
+            self.settings = resolved.settings
+            self.sequence = runner.add(tokens, resolved, hooks)
+            self.several = runner.selection(self.sequence)
+        except EntropixError as error:
+            self.error = error
 
     @property
     def text(self) -> str:
@@ -159,23 +156,18 @@ class BatchAnswer:
 class AnswerBatch:
     """Answers that are generated together; iterate to get ``(index, step)`` as they come.
 
-    A loop that is left may be taken up again, or `finish` called. `close` ends all answers where
-    they are; one that had not come to its end has an `error` then.
+    You may leave a loop and begin another one, or call `finish`. `close` ends all answers where
+    they are; one that is not complete has an `error` then.
     """
 
     def __init__(
-        self,
-        runner: Runner,
-        answers: list[BatchAnswer],
-        sequences: Sequence[TextSequence | None],
-        on_progress: OnProgress | None,
+        self, runner: Runner, answers: list[BatchAnswer], on_progress: OnProgress | None
     ) -> None:
         self.answers = answers
         """In the order of the prompts, each as far as it has come."""
         self._runner = runner
         self._on_progress = on_progress
-        pairs = zip(sequences, answers, strict=True)
-        self._left = {sequence: answer for sequence, answer in pairs if sequence is not None}
+        self._left = {one.sequence: one for one in answers if one.sequence is not None}
         self.size = runner.batch.capacity(self._left)
         """Answers that are run at once."""
         self._steps = self._run()
@@ -228,18 +220,10 @@ class AnswerBatch:
 
     def _retire(self) -> None:
         for sequence in [sequence for sequence in self._left if self._runner.done(sequence)]:
-            self._left.pop(sequence).error = sequence.error
+            answer = self._left.pop(sequence)
+            answer.error, answer.sequence = sequence.error, None
             self._report()
 
     def _report(self) -> None:
         if self._on_progress is not None:
             self._on_progress(len(self.answers) - len(self._left), len(self.answers))
-
-
-def _one_each(given: Any, kind: type, count: int, name: str) -> list[Any]:
-    if given is None or isinstance(given, kind):
-        return [given] * count
-    listed = list(given)
-    if len(listed) != count or not all(isinstance(item, kind) for item in listed):
-        raise TypeError(f"{name} must be one {kind.__name__}, or a list of {count}: one a prompt")
-    return listed

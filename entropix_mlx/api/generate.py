@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Unpack
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
@@ -15,13 +15,10 @@ from ..engine.sequence import Sequence as TextSequence
 from ..errors import PromptError, SettingsError
 from ..models.base import LanguageModel
 from ..profiles.fields import hint, shown
-from ..settings import Settings
+from ..settings import Options, Settings, described
 from ..step import Step
 from .prompts import text_prompt
 from .runner import Runner
-
-_SETTINGS = tuple(f.name for f in fields(Settings))
-_HOOKS = tuple(f.name for f in fields(Hooks))
 
 
 def stream_generate(
@@ -30,9 +27,10 @@ def stream_generate(
     prompt: str | Iterable[int],
     settings: Settings | None = None,
     *,
+    hooks: Hooks | None = None,
     prompt_cache: list[Any] | None = None,
     pipelined: bool = True,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Iterator[Step]:
     """Generate from a prompt, one `Step` a token.
 
@@ -43,18 +41,19 @@ def stream_generate(
         tokenizer: from `load`.
         prompt: token ids, such as `chat_prompt` returns, or a text to continue.
         settings: how to generate.
+        hooks: functions that stop, watch and steer the generation.
         prompt_cache: from ``model.make_cache()``, or mlx-lm's `load_prompt_cache`, holding the
             tokens before the prompt.
         pipelined: False reads every token before the next is queued; slower, and the same steps.
-        **options: any fields of `Settings`, which replace those of `settings`, as in
-            ``max_tokens=40, seed=1``, and any of `Hooks`: `cancel`, `on_prefill`, `choose`,
-            `on_fork` and `retrieve`.
+        **options: fields of `Settings`, as in ``max_tokens=40, seed=1``; they replace those of
+            `settings`.
 
     Raises:
         EntropixError: one of its kinds, saying what is wrong and what to do.
         TypeError: an option is unknown, or a value that a program passed is of a wrong type.
     """
-    runner, first = _added(model, tokenizer, prompt, settings, options, prompt_cache, pipelined)
+    chosen = with_options(settings, options)
+    runner, first = _added(model, tokenizer, prompt, chosen, hooks, prompt_cache, pipelined)
     return runner.stream(first)
 
 
@@ -64,8 +63,9 @@ def stream_answers(
     prompt: str | Iterable[int],
     settings: Settings | None = None,
     *,
+    hooks: Hooks | None = None,
     prompt_cache: list[Any] | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> tuple[AnswerSelection, Generator[tuple[int, Step], None, None]]:
     """Generate several answers to a prompt, as its setting `answers` says, and choose one.
 
@@ -74,14 +74,15 @@ def stream_answers(
             ...
         print(several.chosen.text, several)
 
-    Takes the arguments of `stream_generate`; a `prompt_cache` holds the prompt afterwards. A loop
-    may be left: what is complete by then is what can be chosen.
+    Takes the arguments of `stream_generate`; a `prompt_cache` holds the prompt afterwards. You may
+    leave the loop: the answers that are complete by then can be chosen.
 
     Raises:
         EntropixError: one of its kinds, saying what is wrong and what to do.
         SettingsError: `answers` is 1.
     """
-    runner, first = _added(model, tokenizer, prompt, settings, options, prompt_cache)
+    chosen = with_options(settings, options)
+    runner, first = _added(model, tokenizer, prompt, chosen, hooks, prompt_cache)
     if (selection := runner.selection(first)) is None:
         raise SettingsError("one answer was asked for: set answers, or use stream_generate")
     return selection, runner.stream_all(first)
@@ -92,47 +93,34 @@ def generate(
     tokenizer: TokenizerWrapper,
     prompt: str | Iterable[int],
     settings: Settings | None = None,
-    **options: Any,
+    *,
+    hooks: Hooks | None = None,
+    prompt_cache: list[Any] | None = None,
+    **options: Unpack[Options],
 ) -> str:
-    steps = stream_generate(model, tokenizer, prompt, settings, **options)
-    return "".join(step.text for step in steps)
+    """Return the text of an answer; takes the arguments of `stream_generate`."""
+    chosen = with_options(settings, options)
+    runner, first = _added(model, tokenizer, prompt, chosen, hooks, prompt_cache)
+    return "".join(step.text for step in runner.stream(first))
 
 
 def _added(
     model: LanguageModel,
     tokenizer: TokenizerWrapper,
     prompt: str | Iterable[int],
-    settings: Settings | None,
-    options: Mapping[str, Any],
-    prompt_cache: list[Any] | None,
+    settings: Settings,
+    hooks: Hooks | None,
+    cache: list[Any] | None,
     pipelined: bool = True,
 ) -> tuple[Runner, TextSequence]:
-    settings, hooks = parse_options(settings, options)
     tokens = prompt_tokens(tokenizer, prompt)
     resolved = settings.resolved(model.config)
     runner = Runner(model, tokenizer, size=resolved.most_answers, pipelined=pipelined)
-    return runner, runner.add(tokens, resolved, hooks, cache=prompt_cache)
+    return runner, runner.add(tokens, resolved, hooks, cache=cache)
 
 
-def prompt_tokens(tokenizer: TokenizerWrapper, prompt: str | Iterable[int]) -> list[int]:
-    """Return the token ids of a prompt: a text to continue, or the ids themselves.
-
-    Raises:
-        PromptError: it is empty, or neither of both.
-    """
-    return text_prompt(tokenizer, prompt) if isinstance(prompt, str) else _token_ids(prompt)
-
-
-def parse_options(
-    settings: Settings | None,
-    options: Mapping[str, Any],
-    others: Sequence[str] = ("prompt_cache", "pipelined"),
-) -> tuple[Settings, Hooks]:
-    """Return settings and hooks with the options that replace some of their fields.
-
-    Args:
-        settings, options: the settings, and by name what replaces fields of them.
-        others: names that the caller reads itself, for the message about an unknown one.
+def with_options(settings: Settings | None, options: Options) -> Settings:
+    """Return settings with the options that replace some of their fields.
 
     Raises:
         TypeError: an option is unknown, or what stands for the settings is something else.
@@ -141,20 +129,20 @@ def parse_options(
         named = f"max_tokens={settings}" if isinstance(settings, int) else "its options by name"
         raise TypeError(f"the fourth argument is a Settings, not {shown(settings)}: pass {named}")
     for name in options:
-        if name not in (*_SETTINGS, *_HOOKS):
-            known = (*_SETTINGS, *_HOOKS, *others)
-            raise TypeError(f"there is no option {name}; {hint(name, known)}")
-    given = {name: value for name, value in options.items() if name in _SETTINGS}
-    hooks = {name: value for name, value in options.items() if name in _HOOKS}
-    if given.get("changes", {}) is None:
-        given["changes"] = {}
-    return replace(settings or Settings(), **given), Hooks(**hooks)
+        if name not in described():
+            raise TypeError(f"there is no option {name}; {hint(name, tuple(described()))}")
+    return replace(settings or Settings(), **options)
 
 
-def _token_ids(prompt: Iterable[int]) -> list[int]:
-    """Return token ids as plain numbers; they may come as an array of NumPy's or MLX's."""
-    listed = getattr(prompt, "tolist", None)
-    values = listed() if listed else prompt
+def prompt_tokens(tokenizer: TokenizerWrapper, prompt: str | Iterable[int]) -> list[int]:
+    """Return the token ids of a prompt: a text to continue, or the ids, also in an array.
+
+    Raises:
+        PromptError: it is empty, or neither a text nor token ids.
+    """
+    if isinstance(prompt, str):
+        return text_prompt(tokenizer, prompt)
+    values = prompt.tolist() if hasattr(prompt, "tolist") else prompt
     if isinstance(values, (bytes, Mapping)) or not isinstance(values, Iterable):
         raise PromptError(f"prompt must be a text or token ids, not {shown(prompt)}")
     return [_token_id(value) for value in values]

@@ -1,34 +1,26 @@
-"""Files of prompts: a text file with one a line, JSON Lines, or CSV with a header.
+"""Files of prompts: a text file with one a line, or JSON Lines.
 
-In ``.jsonl`` and ``.csv`` files each prompt may have options of its own, named as the fields of
-`Settings`. Messages about a mistake name its line.
+In a ``.jsonl`` file each prompt may have options of its own, named as the fields of `Settings`. An
+error names the line and the field.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .. import limits
 from ..errors import EntropixError, PromptError
 from ..profiles.fields import hint, overlaid, shown
-from ..records import parse_json
+from ..records import from_record, parse_json
 from ..settings import Settings, described
 
 if TYPE_CHECKING:  # a file is read, and its mistakes are reported, before a model is loaded
     from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-ROLES = ("system", "user", "assistant")
-_OPTIONS = tuple(described())
-_KEYS = ("prompt", "messages", "system_prompt", "id", *_OPTIONS)
-_TEXTS = ("prompt", "system_prompt", "id", *(o.name for o in described().values() if o.is_text))
-"""Columns of a CSV file that hold text; all others hold JSON, such as a number."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +35,8 @@ class PromptLine:
     messages: tuple[Mapping[str, str], ...] = ()
     """A conversation to go on with."""
     system_prompt: str | None = None
-    """Instructions that precede the prompt."""
     id: Any = None
-    """What the file calls it; anything that JSON can hold."""
+    """What the file calls the prompt; anything that JSON can hold."""
 
     @property
     def content(self) -> dict[str, Any]:
@@ -75,33 +66,96 @@ class PromptLine:
         return text_prompt(tokenizer, self.prompt)
 
 
+@dataclass(frozen=True)
+class _Message:
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A line without its options."""
+
+    prompt: str | None = None
+    messages: tuple[_Message, ...] = ()
+    system_prompt: str | None = None
+    id: Any = None
+
+
+_NAMES = tuple(_Record.__dataclass_fields__)
+
+
 def read_prompt_file(
     path: str | Path, settings: Settings | None = None, system_prompt: str | None = None
 ) -> list[PromptLine]:
     """Return the prompts of a file; blank lines are left out.
 
-    The end of the file's name says what it is: ``.jsonl`` holds a JSON object a line, ``.csv`` a
-    header and records, any other file a prompt a line. An object or record has ``prompt``, or in
-    JSON ``messages``; it may have ``system_prompt``, ``id``, and any field of `Settings`. The
-    arguments hold where a line says nothing else.
+    A file whose name ends with ``.jsonl`` holds a JSON object a line, any other file a prompt a
+    line. An object has ``prompt`` or ``messages``; it may have ``system_prompt``, ``id``, and any
+    field of `Settings`. The arguments apply to what a line does not state.
 
     Raises:
         EntropixError: the file cannot be read or has no prompt, or a line of it has a mistake; the
             message names the line.
     """
     text = limits.read_named(path, limits.PROMPTS_BYTES, PromptError)
-    read = {".jsonl": json_lines, ".csv": _csv_records}.get(Path(path).suffix.lower(), _text_lines)
-    reader = _LineReader(settings or Settings(), system_prompt)
+    is_json = Path(path).suffix.lower() == ".jsonl"
+    records = json_lines(text, path) if is_json else _text_lines(text)
+    known: dict[str, Settings] = {}
     found: list[PromptLine] = []
-    records = read(text, path)
     for line, record in records:
         with at_line(path, line):
             if len(found) == limits.ANSWERS:
                 raise PromptError(f"more than {limits.ANSWERS:,} prompts: split the file")
-            found.append(reader.read(line, record))
+            stated, options = _parsed(record)
+            key = json.dumps(options, sort_keys=True)
+            if key not in known:
+                known[key] = _with(settings or Settings(), options)
+            found.append(_prompt_line(line, stated, known[key], system_prompt))
     if not found:
         raise PromptError(f"{path} has no prompts: write one per line")
     return found
+
+
+def _parsed(record: Any) -> tuple[_Record, dict[str, Any]]:
+    """Return what a line says, and the options that it states."""
+    if not isinstance(record, dict):
+        raise PromptError(f'write an object such as {{"prompt": "Why?"}}, not {shown(record)}')
+    options = {name: value for name, value in record.items() if name not in _NAMES}
+    for name in options:
+        if name not in described():
+            raise PromptError(f"unknown key {shown(name)}; {hint(name, (*_NAMES, *described()))}")
+    if ("prompt" in record) == ("messages" in record):
+        raise PromptError("give either a prompt or messages")
+    try:
+        return from_record(_Record, record), options
+    except ValueError as error:
+        raise PromptError(str(error)) from None
+
+
+def _with(settings: Settings, options: dict[str, Any]) -> Settings:
+    if isinstance(options.get("changes"), dict):
+        options = options | {"changes": overlaid(settings.changes, options["changes"])}
+    own = replace(settings, **options)
+    own.check()
+    return own
+
+
+def _prompt_line(
+    line: int, stated: _Record, settings: Settings, system_prompt: str | None
+) -> PromptLine:
+    system = system_prompt if stated.system_prompt is None else stated.system_prompt
+    if stated.prompt is not None:
+        if not stated.prompt.strip():
+            raise PromptError("the prompt is empty: write a question")
+        return PromptLine(line, settings, stated.prompt, system_prompt=system, id=stated.id)
+    messages = [vars(message) for message in stated.messages]
+    if not messages:
+        raise PromptError("messages must be a list of at least one")
+    if system is not None and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return PromptLine(line, settings, messages=tuple(messages), id=stated.id)
 
 
 @contextmanager
@@ -120,13 +174,13 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, line.removesuffix("\r")
 
 
-def _text_lines(text: str, path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _text_lines(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in _lines(text):
         yield number, {"prompt": line.strip()}
 
 
 def json_lines(text: str, path: str | Path) -> Iterator[tuple[int, Any]]:
-    """Yield what the lines of a file say, with their numbers.
+    """Yield the numbers of the lines of a file, and what they say.
 
     Raises:
         PromptError: a line is not JSON.
@@ -134,120 +188,3 @@ def json_lines(text: str, path: str | Path) -> Iterator[tuple[int, Any]]:
     for number, line in _lines(text):
         with at_line(path, number):
             yield number, parse_json(line, "the line", PromptError)
-
-
-def _csv_records(text: str, path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the records of a CSV file; an empty cell is as good as none."""
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header: list[str] = []
-    first = 1
-    while True:
-        with at_line(path, first):
-            try:
-                cells = next(rows, None)
-            except csv.Error as error:
-                raise PromptError(f"not CSV: {error}; close every quote") from error
-            if cells is None:
-                return
-            if not header:
-                header = _header(cells)
-            elif any(cell.strip() for cell in cells):
-                yield first, _cells(header, cells)
-        first = rows.line_num + 1
-
-
-def _header(cells: list[str]) -> list[str]:
-    names = [cell.strip() for cell in cells]
-    if "prompt" not in names:
-        raise PromptError('the header has no column "prompt": begin with a line of column names')
-    for name in names:
-        _check_key(name, "column")
-    if len(set(names)) < len(names):
-        raise PromptError("the header names a column twice: leave one out")
-    return names
-
-
-def _cells(header: list[str], cells: list[str]) -> dict[str, Any]:
-    if len(cells) > len(header):
-        raise PromptError(
-            f"{len(cells)} cells under {len(header)} columns: quote a text that holds a comma"
-        )
-    return {
-        name: cell if name in _TEXTS else parse_json(cell, name, PromptError)
-        for name, cell in zip(header, cells, strict=False)
-        if cell.strip()
-    }
-
-
-def _check_key(name: str, word: str) -> None:
-    if name not in _KEYS:
-        raise PromptError(f"unknown {word} {shown(name)}; {hint(name, _KEYS)}")
-
-
-class _LineReader:
-    """Turns the records of a file into prompts."""
-
-    def __init__(self, settings: Settings, system_prompt: str | None) -> None:
-        self._settings = settings
-        self._system_prompt = system_prompt
-        self._known: dict[str, Settings] = {}
-
-    def read(self, line: int, record: Any) -> PromptLine:
-        """Return the prompt of a record.
-
-        Raises:
-            EntropixError: it has a mistake.
-        """
-        if not isinstance(record, dict):
-            raise PromptError(f'write an object such as {{"prompt": "Why?"}}, not {shown(record)}')
-        for key in record:
-            _check_key(key, "key")
-        if ("prompt" in record) == ("messages" in record):
-            raise PromptError("give either a prompt or messages")
-        options = {name: record[name] for name in _OPTIONS if name in record}
-        made = PromptLine(line, self._with(options), id=record.get("id"))
-        system = _optional_text(record, "system_prompt", self._system_prompt)
-        if "prompt" in record:
-            prompt = _optional_text(record, "prompt", None)
-            if not (prompt or "").strip():
-                raise PromptError("the prompt is empty: write a question")
-            return replace(made, prompt=prompt, system_prompt=system)
-        messages = [_message(message) for message in _list(record["messages"])]
-        if system is not None and messages[0]["role"] != "system":
-            messages.insert(0, {"role": "system", "content": system})
-        return replace(made, messages=tuple(messages))
-
-    def _with(self, options: dict[str, Any]) -> Settings:
-        key = json.dumps(options, sort_keys=True)
-        if key not in self._known:
-            if isinstance(options.get("changes"), dict):
-                options = options | {
-                    "changes": overlaid(self._settings.changes, options["changes"])
-                }
-            settings = replace(self._settings, **options)
-            settings.check()
-            self._known[key] = settings
-        return self._known[key]
-
-
-def _optional_text(record: Mapping[str, Any], name: str, default: str | None) -> str | None:
-    value = record.get(name, default)
-    if value is not None and not isinstance(value, str):
-        raise PromptError(f"{name} must be a text, not {shown(value)}")
-    return value
-
-
-def _list(messages: Any) -> Sequence[Any]:
-    if not isinstance(messages, list) or not messages:
-        raise PromptError(f"messages must be a list of at least one, not {shown(messages)}")
-    return messages
-
-
-def _message(message: Any) -> dict[str, str]:
-    fits = isinstance(message, dict) and set(message) == {"role", "content"}
-    if not fits or not isinstance(message["content"], str) or message["role"] not in ROLES:
-        raise PromptError(
-            f"a message is an object with role ({', '.join(ROLES)}) and content, a text; not"
-            f" {shown(message)}"
-        )
-    return {"role": message["role"], "content": message["content"]}

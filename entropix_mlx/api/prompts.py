@@ -39,10 +39,8 @@ def chat_prompt(
         return text_prompt(tokenizer, prompt)
     if not prompt.strip():
         raise PromptError("the prompt is empty: write a question")
-    messages = [{"role": "user", "content": prompt}]
-    if system_prompt is not None:
-        messages.insert(0, {"role": "system", "content": system_prompt})
-    return conversation_prompt(tokenizer, messages)
+    system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+    return conversation_prompt(tokenizer, [*system, {"role": "user", "content": prompt}])
 
 
 def conversation_prompt(
@@ -54,15 +52,15 @@ def conversation_prompt(
     """Return the tokens of a conversation, up to where the model's answer begins.
 
     A template that knows no tools leaves them out; see `api.tools.call_format`. `variables` of the
-    template come before those of the model's `Extras`.
+    template replace those of the model's `Extras`.
 
     Raises:
         PromptError: the model has no chat template, or the template refuses the messages.
     """
-    found = _rendered(tokenizer, messages, tools, variables, tokenize=True)
-    if isinstance(found, str):
-        return list(tokenizer.encode(found, add_special_tokens=False))
-    return list(found)
+    rendered = _rendered(tokenizer, messages, tools, variables, tokenize=True)
+    if isinstance(rendered, str):
+        return list(tokenizer.encode(rendered, add_special_tokens=False))
+    return list(rendered)
 
 
 def conversation_text(
@@ -76,36 +74,15 @@ def conversation_text(
     return str(_rendered(tokenizer, messages, tools, NO_VARIABLES, tokenize=False))
 
 
-def _rendered(
-    tokenizer: TokenizerWrapper,
-    messages: Sequence[Message],
-    tools: Sequence[Tool],
-    variables: Variables,
-    tokenize: bool,
-) -> Any:
-    """Return a conversation as text; as tokens if asked for, and code stands for the template."""
-    if not tokenizer.has_chat_template:
-        raise PromptError("this model has no chat template: choose an instruction-tuned model")
-    given = {**vars(tokenizer).get("_chat_template_config", {}), **variables}
-    try:
-        template = template_source(tokenizer)
-        if len(template.encode("utf-8", "replace")) > limits.TEMPLATE_BYTES:
-            raise PromptError("the chat template is too long to be one: choose another model")
-        if "xml_tools" in template:  # as SmolLM3 calls them
-            given = {"xml_tools": list(tools) or None, **given}
-        found = tokenizer.apply_chat_template(
-            list(messages),
-            tools=list(tools) or None,
-            add_generation_prompt=True,
-            tokenize=tokenize and not template,
-            **given,
-        )
-    except PromptError:
-        raise
-    except Exception as error:  # a template is a program: it raises what it likes
-        why = first_line(error) or type(error).__name__
-        raise PromptError(f"the chat template refuses these messages: {why}") from error
-    return found
+def text_prompt(tokenizer: TokenizerWrapper, text: str) -> list[int]:
+    """Return the tokens of a text to continue, after those that begin any text.
+
+    Raises:
+        PromptError: the text is empty.
+    """
+    if not text:
+        raise PromptError("the prompt is empty: write a text to continue")
+    return list(tokenizer.encode(text))
 
 
 def template_source(tokenizer: TokenizerWrapper) -> str:
@@ -123,14 +100,32 @@ def template_source(tokenizer: TokenizerWrapper) -> str:
     return "" if is_code else str(tokenizer.get_chat_template())
 
 
-def text_prompt(tokenizer: TokenizerWrapper, text: str) -> list[int]:
-    """Return the tokens of a text to continue.
-
-    They begin with whatever the tokenizer puts before any text, such as a begin-of-text token.
-
-    Raises:
-        PromptError: the text is empty.
-    """
-    if not text:
-        raise PromptError("the prompt is empty: write a text to continue")
-    return list(tokenizer.encode(text))
+def _rendered(
+    tokenizer: TokenizerWrapper,
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    variables: Variables,
+    tokenize: bool,
+) -> Any:
+    """Return a conversation as text, or as tokens if that is asked for and code renders it."""
+    if not tokenizer.has_chat_template:
+        raise PromptError("this model has no chat template: choose an instruction-tuned model")
+    given = {**vars(tokenizer).get("_chat_template_config", {}), **variables}
+    try:
+        template = template_source(tokenizer)
+        if len(template.encode("utf-8", "replace")) > limits.TEMPLATE_BYTES:
+            raise PromptError("the chat template is too long to be one: choose another model")
+        if "xml_tools" in template:  # as SmolLM3 calls them
+            given = {"xml_tools": list(tools) or None, **given}
+        return tokenizer.apply_chat_template(
+            list(messages),
+            tools=list(tools) or None,
+            add_generation_prompt=True,
+            tokenize=tokenize and not template,
+            **given,
+        )
+    except PromptError:
+        raise
+    except Exception as error:  # a template is a program: it raises what it likes
+        why = first_line(error) or type(error).__name__
+        raise PromptError(f"the chat template refuses these messages: {why}") from error

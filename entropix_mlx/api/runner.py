@@ -1,7 +1,6 @@
-"""Answers on one model, of which each may be chosen among several to its prompt.
+"""Answers on one model, each of which may be chosen among several.
 
-A `Batch` runs sequences; which of several answers to one prompt is the answer, and when no more of
-them are needed, is decided here, with an `AnswerSelection`.
+A `Batch` runs sequences. Here is decided how many answers a prompt gets, and which is chosen.
 """
 
 from __future__ import annotations
@@ -36,23 +35,17 @@ SHARED_BYTES = 2**28
 RESOLVED = 16
 """Settings whose samplers and budgets are kept: what shares a sampler is measured together."""
 WINDOW = 128
-"""Prompts of a batch among whose first answers the least sure ones are found."""
-
-
-Budgets = deque[tuple[Settings, Budget]]
-"""By the settings that a sampler decides by."""
+"""Prompts of a batch whose first answers are compared, to find the least sure ones."""
 
 
 class Several:
     """The sequences of the answers to one prompt."""
 
     def __init__(self, first: TextSequence, batch: Batch) -> None:
-        """Begin with the first answer; with a number in its setting `answers`, add all others."""
+        """Begin with the first answer; add the others if their number is stated."""
+        settings, rule = first.resolved.settings, first.resolved.profile.answers
         self.selection = AnswerSelection(
-            first.resolved.profile.answers,
-            first.resolved.settings.answers,
-            first.resolved.seed,
-            first.resolved.settings.budget,
+            rule, settings.answers, first.resolved.seed, settings.budget
         )
         self.sequences = [first]
         self._batch = batch
@@ -62,8 +55,8 @@ class Several:
         self.add_drawn()
 
     @property
-    def done(self) -> bool:
-        return self.selection.done
+    def budgeted(self) -> bool:
+        return self.sequences[0].resolved.settings.answers == "auto"
 
     def take(self, steps: Iterable[tuple[TextSequence, Step]]) -> int:
         """Take the steps of a pass; return how many tokens came to other answers than the first."""
@@ -89,23 +82,21 @@ class Several:
                 candidate.ended = self.selection.out_of_budget = True
 
     def add_drawn(self) -> None:
-        first = self.sequences[0]
+        """Put the answers that were drawn since into the queue."""
+        first, batch = self.sequences[0], self._batch
         for candidate in self.selection.candidates[len(self.sequences) :]:
             if self._resolved is None:
                 settings = further(first.resolved.settings, first.resolved.profile.answers)
-                self._resolved = settings.resolved(self._batch.model.config)
-            self.sequences.append(
-                self._batch.add(
-                    TextSequence(
-                        self._batch.model,
-                        self._batch.tokenizer,
-                        first.prompt,
-                        self._resolved.with_seed(candidate.seed),
-                        self._hooks,
-                        cache=None if self._cache is None else caches.copy(self._cache),
-                    )
-                )
+                self._resolved = settings.resolved(batch.model.config)
+            sequence = TextSequence(
+                batch.model,
+                batch.tokenizer,
+                first.prompt,
+                self._resolved.with_seed(candidate.seed),
+                self._hooks,
+                cache=None if self._cache is None else caches.copy(self._cache),
             )
+            self.sequences.append(batch.add(sequence))
 
 
 def further(settings: Settings, rule: Any) -> Settings:
@@ -130,29 +121,25 @@ class Runner:
         size: int = 1,
         cache: PromptCache | None = None,
         pipelined: bool = True,
-        budgets: Budgets | None = None,
         ranked: bool = False,
     ) -> None:
         """Begin without answers; most arguments are those of `Batch`.
 
         Args:
-            budgets: of the runners before this one that answered the same person; this one adds
-                to them.
-            ranked: whether the first answers to `WINDOW` prompts are awaited, of which the least
-                sure ones get more; else each is compared with those before it.
+            ranked: whether the first answers to `WINDOW` prompts are awaited, and the least sure of
+                them get more; else each is compared with those before it.
         """
         if cache is None and size > 1:
             cache = PromptCache(SHARED_BYTES)
         self.batch = Batch(model, tokenizer, size=size, cache=cache, pipelined=pipelined)
         self._several: dict[TextSequence, Several] = {}
-        """The answers to prompts, by the first of them."""
-        self._chosen: WeakKeyDictionary[TextSequence, AnswerSelection] = WeakKeyDictionary()
-        """The answers to prompts of which one has been chosen, by the first of them."""
-        self._resolved: deque[tuple[Settings, ResolvedSettings]] = deque(maxlen=RESOLVED)
-        self._budgets: Budgets = deque(maxlen=RESOLVED) if budgets is None else budgets
-        self._ranked = Budget(ranked=True) if ranked else None
+        """Answers to prompts that are not chosen yet, by the first of them."""
         self._behind: dict[TextSequence, Several] = {}
         """Answers to prompts behind the window of those that are ranked."""
+        self._selections: WeakKeyDictionary[TextSequence, AnswerSelection] = WeakKeyDictionary()
+        self._resolved: deque[tuple[Settings, ResolvedSettings]] = deque(maxlen=RESOLVED)
+        self._budgets: deque[tuple[Settings, Budget]] = deque(maxlen=RESOLVED)
+        self._ranked = Budget(ranked=True) if ranked else None
 
     def __enter__(self) -> Runner:
         self.batch.__enter__()
@@ -180,57 +167,40 @@ class Runner:
         prompt: Sequence[int],
         resolved: ResolvedSettings,
         hooks: Hooks | None = None,
-        *,
-        answered: Sequence[Step] = (),
-        forced: Sequence[int] = (),
-        cache: list[Any] | None = None,
-        scored: int | None = None,
+        **how: Any,
     ) -> TextSequence:
-        """Put an answer into the queue; the arguments are those of `Sequence`.
+        """Put an answer into the queue.
 
-        Where the settings ask for several answers, the sequence is that of the first one; one that
-        is continued, forced or scored is the only one.
+        Where the settings ask for several answers, the sequence is the first of them; an answer
+        that is continued, forced or scored is the only one.
+
+        Args:
+            prompt, resolved, hooks, **how: the arguments of `Sequence`.
+
+        Raises:
+            EntropixError: as for `Sequence`.
         """
-        model, tokenizer = self.batch.model, self.batch.tokenizer
         sequence = TextSequence(
-            model,
-            tokenizer,
-            prompt,
-            resolved,
-            hooks,
-            answered=answered,
-            forced=forced,
-            cache=cache,
-            scored=scored,
+            self.batch.model, self.batch.tokenizer, prompt, resolved, hooks, **how
         )
-        single = answered or forced or scored is not None
-        answers = 1 if single else resolved.settings.answers
-        if answers == "auto" and self._ranked is not None:
-            self._behind[sequence] = Several(sequence, self.batch)
+        answers = resolved.settings.answers
+        if answers == 1 or how.get("answered") or how.get("forced") or sequence.scored is not None:
+            return self.batch.add(sequence)
+        several = Several(sequence, self.batch)
+        self._selections[sequence] = several.selection
+        if several.budgeted and self._ranked is not None:
+            self._behind[sequence] = several
             return sequence
-        if answers != 1:
-            self._several[sequence] = Several(sequence, self.batch)
+        self._several[sequence] = several
         return self.batch.add(sequence)
-
-    def _budget_of(self, first: TextSequence) -> Budget:
-        if self._ranked is not None:
-            return self._ranked
-        alike = first.resolved.settings.deciding
-        known = next((budget for other, budget in self._budgets if other == alike), None)
-        if known is None:
-            known = Budget()
-            self._budgets.append((alike, known))
-        return known
 
     def selection(self, sequence: TextSequence) -> AnswerSelection | None:
         """Return all answers to the prompt of a first one; None where it is the only one."""
-        several = self._several.get(sequence) or self._behind.get(sequence)
-        return self._chosen.get(sequence) if several is None else several.selection
+        return self._selections.get(sequence)
 
     def done(self, sequence: TextSequence) -> bool:
         """Tell whether no more steps come; behind the first of several, when one is chosen."""
-        several = self._several.get(sequence)
-        return sequence.ended and (several is None or several.done)
+        return sequence.ended and sequence not in self._several
 
     def advance(self) -> list[tuple[TextSequence, Step]]:
         """Run one pass and return the steps that were committed.
@@ -242,38 +212,10 @@ class Runner:
         hidden = {sequence for each in self._several.values() for sequence in each.sequences}
         shown = [(sequence, step) for sequence, step in steps if sequence not in hidden]
         for first, several in list(self._several.items()):
-            if several.done:
+            if several.selection.done:
                 shown += [(first, step) for step in several.selection.chosen.steps]
-                self._chosen[first] = several.selection
                 del self._several[first]
         return shown
-
-    def _run_pass(self) -> list[tuple[TextSequence, Step]]:
-        if self._behind and not any(map(_is_budgeted, self._several)):
-            for first in list(self._behind)[:WINDOW]:
-                self._several[first] = self._behind.pop(first)
-                self.batch.add(first)
-        steps = self.batch.step()
-        for first, several in self._several.items():
-            others = several.take(steps)
-            if _is_budgeted(first):
-                self._budget_of(first).spend(others)
-        self._divide()
-        return steps
-
-    def _divide(self) -> None:
-        """Draw other answers where the budgets allow it, and end those that they do not."""
-        shared: dict[Budget, list[Several]] = {}
-        for first, several in self._several.items():
-            if _is_budgeted(first):
-                shared.setdefault(self._budget_of(first), []).append(several)
-        for budget, those in shared.items():
-            for several in those:
-                if budget.exhausted:
-                    several.cut()
-            budget.divide([several.selection for several in those])
-            for several in those:
-                several.add_drawn()
 
     def stream_all(self, first: TextSequence) -> Generator[tuple[int, Step], None, None]:
         """Yield the steps of several answers as they come, each with the number of its answer.
@@ -284,11 +226,12 @@ class Runner:
         several = self._several[first]
         try:
             with self:
-                while not several.done:
+                while not several.selection.done:
                     for sequence, step in self._run_pass():
                         yield several.sequences.index(sequence), step
                     first.ask()
         finally:
+            del self._several[first]
             shorten(first, taken=0)
         if first.error is not None:
             raise first.error
@@ -302,14 +245,46 @@ class Runner:
         if first not in self._several:
             yield from self.batch.stream(first)
             return
-        selection = self._several[first].selection
         for _ in self.stream_all(first):
             pass
-        yield from selection.chosen.steps
+        yield from self._selections[first].chosen.steps
 
+    def _run_pass(self) -> list[tuple[TextSequence, Step]]:
+        if self._behind and not any(several.budgeted for several in self._several.values()):
+            for first in list(self._behind)[:WINDOW]:
+                self._several[first] = self._behind.pop(first)
+                self.batch.add(first)
+        steps = self.batch.step()
+        for first, several in self._several.items():
+            others = several.take(steps)
+            if several.budgeted:
+                self._budget_of(first).spend(others)
+        self._divide()
+        return steps
 
-def _is_budgeted(first: TextSequence) -> bool:
-    return first.resolved.settings.answers == "auto"
+    def _divide(self) -> None:
+        """Draw other answers where the budgets allow it, and end those that they do not."""
+        shared: dict[Budget, list[Several]] = {}
+        for first, several in self._several.items():
+            if several.budgeted:
+                shared.setdefault(self._budget_of(first), []).append(several)
+        for budget, those in shared.items():
+            for several in those:
+                if budget.exhausted:
+                    several.cut()
+            budget.divide([several.selection for several in those])
+            for several in those:
+                several.add_drawn()
+
+    def _budget_of(self, first: TextSequence) -> Budget:
+        if self._ranked is not None:
+            return self._ranked
+        alike = first.resolved.settings.deciding
+        known = next((budget for other, budget in self._budgets if other == alike), None)
+        if known is None:
+            known = Budget()
+            self._budgets.append((alike, known))
+        return known
 
 
 class SharedRunner(Runner):

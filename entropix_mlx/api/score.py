@@ -1,16 +1,15 @@
-"""Measuring a text that is given: one prefill, in which every token is measured and none is drawn.
+"""Measuring a text: one prefill, in which every token is measured and none is drawn.
 
     tokens      the   sky   is   blue  .      a chunk of the text, computed in one pass
     step             sky   is   blue  .       what each position says about the token after it
 
-The logits of a long text would fill the memory, as its attention scores would; so a chunk has as
-many tokens as both allow.
+A chunk has as many tokens as the memory allows for their logits and attention scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -29,9 +28,9 @@ from ..samplers.logit_processors import WINDOW
 from ..samplers.metrics import measure_attention
 from ..samplers.position import Sampled, sample
 from ..samplers.row import Row
-from ..settings import ResolvedSettings, Settings
+from ..settings import Options, ResolvedSettings, Settings
 from ..step import DrawDistribution, Origin, Step
-from .generate import parse_options, prompt_tokens
+from .generate import prompt_tokens, with_options
 
 SCORES_AT_ONCE = 2**21
 """Attention scores of one layer that are in memory at once."""
@@ -42,10 +41,14 @@ def score(
     tokenizer: TokenizerWrapper,
     text: str | Iterable[int],
     settings: Settings | None = None,
-    **options: Any,
+    *,
+    after: str | Iterable[int] | None = None,
+    split: bool = False,
+    **options: Unpack[Options],
 ) -> list[Step]:
     """Return a `Step` for every token of a text; takes the arguments of `stream_score`."""
-    return list(stream_score(model, tokenizer, text, settings, **options))
+    chosen = with_options(settings, options)
+    return list(stream_score(model, tokenizer, text, chosen, after=after, split=split))
 
 
 def stream_score(
@@ -56,7 +59,8 @@ def stream_score(
     *,
     after: str | Iterable[int] | None = None,
     split: bool = False,
-    **options: Any,
+    hooks: Hooks | None = None,
+    **options: Unpack[Options],
 ) -> Iterator[Step]:
     """Measure a text, one `Step` a token: its log probability, and what the sampler would decide.
 
@@ -71,21 +75,22 @@ def stream_score(
             the token with which the tokenizer begins a text.
         split: whether a text that is longer than the context is measured in pieces, of which each
             is read after at most half a context of what comes before it.
-        **options: any fields of `Settings` and of `Hooks`, as for `stream_generate`.
+        hooks: `cancel` stops the measuring, and `on_prefill` is called with the tokens that were
+            measured and their number.
+        **options: fields of `Settings`, as for `stream_generate`.
 
     Raises:
         PromptError: the text is empty, or holds a token that the model does not have.
         ContextLengthError: the text is longer than the context.
         EntropixError: another of its kinds, saying what is wrong and what to do.
     """
-    settings, hooks = parse_options(settings, options, ("after", "split"))
     before, tokens = text_tokens(tokenizer, text, after)
     check_tokens([*before, *tokens], model.config.vocab_size)
     check_room(len(before), len(tokens), model.config.max_position_embeddings, split)
-    resolved = settings.resolved(model.config)
+    resolved = with_options(settings, options).resolved(model.config)
     if resolved.sampler.penalties is not None:
         resolved.sampler.penalties.check(model.config.vocab_size)
-    return _Measuring(model, tokenizer, resolved, hooks, before, tokens).steps()
+    return _Measuring(model, tokenizer, resolved, hooks or Hooks(), before, tokens).steps()
 
 
 def distribution_after(
@@ -130,8 +135,7 @@ def text_tokens(
         tokens = prompt_tokens(tokenizer, text)
     else:
         tokens = prompt_tokens(tokenizer, text)
-        begin = begin_token(tokenizer)
-        before = [begin]
+        before = [_begin_token(tokenizer)]
         if tokens[:1] == before:
             del tokens[0]
     if not (before and tokens):
@@ -139,18 +143,22 @@ def text_tokens(
     return before, tokens
 
 
-def begin_token(tokenizer: TokenizerWrapper) -> int:
+def _begin_token(tokenizer: TokenizerWrapper) -> int:
     """Return the token that begins a text, or where there is none, the one that ends a text."""
-    if tokenizer.bos_token_id is not None:
-        return int(tokenizer.bos_token_id)
-    if not tokenizer.eos_token_ids:
+    begins = tokenizer.bos_token_id
+    if begins is None and not tokenizer.eos_token_ids:
         raise PromptError(
             "this tokenizer has no token that begins a text: say what the text comes after"
         )
-    return int(min(tokenizer.eos_token_ids))
+    return int(min(tokenizer.eos_token_ids) if begins is None else begins)
 
 
 def check_room(before: int, tokens: int, context: int, split: bool) -> None:
+    """Check that a text and what precedes it fit into a context; all numbers are of tokens.
+
+    Raises:
+        ContextLengthError: they do not.
+    """
     if before >= context:
         raise ContextLengthError(
             f"what precedes the text has {before:,} tokens, and the model's context holds"
@@ -203,14 +211,12 @@ class _Measuring:
         """The newest positions."""
 
     def steps(self) -> Generator[Step, None, None]:
-        reported, count = 0, len(self._tokens) - self._first
-        chunk = prefill_chunk()
-        for row in self._rows():
+        count = len(self._tokens) - self._first
+        for number, row in enumerate(self._rows()):
             if self._hooks.cancelled():
                 return
-            if reported + chunk <= self._writer.index:
-                reported = self._writer.index
-                self._report(reported, count)
+            if number and number % prefill_chunk() == 0:
+                self._report(number, count)
             yield self._writer.write(row, Origin.READ)
         self._report(count, count)
 
@@ -224,11 +230,9 @@ class _Measuring:
             cache = self._model.make_cache()
             for at in range(begin, first - 1, chunk):
                 read_prompt(self._model, self._tokens[at : min(at + chunk, first - 1)], cache)
-            at = first - 1
-            while at < end - 1:
-                following = min(at + self._size(end - begin), end - 1)
-                yield from self._chunk(cache, at, following)
-                at = following
+            size = self._size(end - begin)
+            for at in range(first - 1, end - 1, size):
+                yield from self._chunk(cache, at, min(at + size, end - 1))
 
     def _size(self, keys: int) -> int:
         """Return how many positions are measured at once, with at most so many keys."""
@@ -247,28 +251,27 @@ class _Measuring:
         draws = [
             uniforms(self._resolved.seed, at, sampler.draws) for at in range(begin + 1, end + 1)
         ]
-        given = mx.array(self._tokens[begin + 1 : end + 1])
-        changed = None
-        if sampler.penalties is not None:
-            changed = mx.concatenate(
-                [
-                    sampler.penalties(
-                        forward.logits[0, n : n + 1],
-                        mx.array(self._tokens[: begin + n + 1][-WINDOW:]),
-                        begin + n + 1 - self._first,
-                    )
-                    for n in range(end - begin)
-                ]
-            )
         self.last = sample(
             sampler,
             forward.logits[0],
             attention,
             mx.array(draws),
             settings.top_logprobs,
-            given=given,
-            changed=changed,
+            given=mx.array(self._tokens[begin + 1 : end + 1]),
+            changed=self._penalized(forward.logits[0], begin),
         )
         for row in self.last.read():
             checked = row.checked()
             yield checked if forward.scores else checked.without_attention()
+
+    def _penalized(self, logits: mx.array, begin: int) -> mx.array | None:
+        """Return `(n, vocab)` logits with the penalties of the text before each of n positions."""
+        penalties = self._resolved.sampler.penalties
+        if penalties is None:
+            return None
+        rows = []
+        for row in range(logits.shape[0]):
+            after = begin + row + 1
+            seen = mx.array(self._tokens[:after][-WINDOW:])
+            rows.append(penalties(logits[row : row + 1], seen, after - self._first))
+        return mx.concatenate(rows)

@@ -7,19 +7,18 @@ edited question, or an answer with one token replaced, only the part behind the 
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..answer.hooks import Choose
+from ..answer.hooks import Hooks
 from ..answer.selection import AnswerSelection
 from ..answer.thinking import Thinking
 from ..api.attention import attention_map
 from ..api.prompts import conversation_prompt
-from ..api.runner import RESOLVED, Budgets, Runner
+from ..api.runner import Runner
 from ..api.score import distribution_after
 from ..checkpoints.local import LocalModel, inventory
 from ..engine.prompts import PromptCache
@@ -29,6 +28,7 @@ from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..notes import Notes
 from ..profiles.profile import Profile, profile_for
+from ..profiles.sections import MOST_ANSWERS
 from ..settings import ResolvedSettings, Settings
 from ..step import AttentionMap, DrawDistribution, Step
 from ..traces.trace import Header, TraceFolder
@@ -56,6 +56,8 @@ class LocalSource(AnswerSource):
     """
 
     _loaded: Loaded
+    _runner: Runner
+    _cache: PromptCache
 
     def __init__(
         self,
@@ -89,10 +91,10 @@ class LocalSource(AnswerSource):
             name, load = model, partial(self._load_named, model)
         self._answering = self.several = None
         with contextlib.suppress(AttributeError):
-            del self._loaded  # it leaves memory before the next one is loaded
-        self._cache = PromptCache(CACHE_BYTES)
-        self._budgets: Budgets = deque(maxlen=RESOLVED)
+            del self._loaded, self._runner, self._cache  # before the next model is loaded
         self._loaded = load()
+        self._cache = PromptCache(CACHE_BYTES)
+        self._runner = Runner(*self._loaded, size=MOST_ANSWERS, cache=self._cache)
         self.model, self._load = name, load
         self.fingerprint = fingerprint(self._loaded[0].config)
         self.context_length = self._loaded[0].config.max_position_embeddings
@@ -150,9 +152,7 @@ class LocalSource(AnswerSource):
         kept, hooks = tuple(asked.reply.steps), asked.hooks
         if self._notes is not None:
             hooks = replace(hooks, retrieve=self._notes.about(asked.conversation.last.question))
-        runner = Runner(
-            *self._loaded, size=resolved.most_answers, cache=self._cache, budgets=self._budgets
-        )
+        runner = self._runner
         first = runner.add(prompt, resolved, hooks, answered=kept, forced=asked.forced)
         self._answering, self.several = first, runner.selection(first)
         if self.several is None:
@@ -218,9 +218,7 @@ class Session(ChatSession):
         settings: Settings | None = None,
         *,
         system_prompt: str | None = None,
-        on_prefill: Callable[[int, int], None] | None = None,
-        on_drop: Callable[[int], None] | None = None,
-        choose: Choose | None = None,
+        hooks: Hooks | None = None,
         traces: TraceFolder | None = None,
         notes: Notes | None = None,
     ) -> None:
@@ -228,15 +226,14 @@ class Session(ChatSession):
 
         Args:
             model, tokenizer: from `load`.
-            settings, on_prefill, on_drop, choose: see `ChatSession`.
+            settings, hooks: see `ChatSession`.
             system_prompt: instructions that precede the conversation, and are never dropped.
             traces, notes: see `LocalSource`.
         """
         name = "" if traces is None else traces.model
         source = LocalSource(name, lambda: (model, tokenizer), traces=traces, notes=notes)
-        super().__init__(source, settings, system_prompt)
+        super().__init__(source, settings, system_prompt, hooks)
         source.open()
-        self.on_prefill, self.on_drop, self.choose = on_prefill, on_drop, choose
 
     @property
     def several(self) -> AnswerSelection | None:

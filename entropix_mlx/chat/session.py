@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from ..answer.hooks import Choose, Hooks, OnFork
+from ..answer.hooks import Hooks
 from ..answer.selection import AnswersStanding
 from ..errors import PromptError, SessionError, check_type, whole_number
 from ..profiles.confidence import AnswerMetrics, Verdict
@@ -41,6 +41,7 @@ class Asked:
     """The answer, with the steps that it takes over. The source sets its `prompt_tokens`."""
     settings: Settings
     hooks: Hooks
+    """With the event that cancels the answer."""
     forced: Sequence[int] = ()
     """Token ids that come next; empty where the answer begins anew."""
     on_answers: OnAnswers | None = None
@@ -126,12 +127,8 @@ class ChatSession:
         source: writes the answers.
         settings: how to generate.
         conversation: the turns so far.
-        choose: called at a fork where the two best branches score alike, as for `stream_generate`;
-            None takes the best.
-        on_fork: called while branches grow, as for `stream_generate`.
+        hooks: functions that watch and steer answers, as for `stream_generate`.
         on_answers: called with an `AnswersStanding` when one of several answers has ended.
-        on_prefill: called with the prompt tokens processed so far and their number, without those
-            that were cached.
         on_drop: called when the context is full, with the number of turns left out so far.
 
     Changed attributes apply from the next answer on.
@@ -142,16 +139,16 @@ class ChatSession:
         source: AnswerSource,
         settings: Settings | None = None,
         system_prompt: str | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         check_type("settings", settings, Settings, optional=True)
         check_type("system_prompt", system_prompt, str, optional=True)
+        check_type("hooks", hooks, Hooks, optional=True)
         self.source = source
         self.settings = settings or Settings()
         self.conversation = Conversation(system_prompt)
-        self.choose: Choose | None = None
-        self.on_fork: OnFork | None = None
+        self.hooks = hooks or Hooks()
         self.on_answers: OnAnswers | None = None
-        self.on_prefill: Callable[[int, int], None] | None = None
         self.on_drop: Callable[[int], None] | None = None
         self._running: _Running | None = None
         self._answered_with = self.settings
@@ -348,7 +345,7 @@ class ChatSession:
     ) -> Iterator[Step]:
         """Begin an answer, and make it part of the conversation."""
         cancel = cancel or Event()
-        hooks = Hooks(cancel, self.on_prefill, self.choose, self.on_fork)
+        hooks = replace(self.hooks, cancel=cancel)
         asked = Asked(conversation, reply, self.settings, hooks, forced, self.on_answers)
         steps = _added(self.source.answer(asked), reply)
         # Nothing below raises: an answer that was refused has left the conversation unchanged.

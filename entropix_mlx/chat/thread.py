@@ -14,7 +14,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
+from ..answer.hooks import Hooks
 from ..errors import EntropixError, SessionError
 from ..settings import Settings
 from ..step import AttentionMap, DrawDistribution, Fork, Step
@@ -57,11 +59,13 @@ class ChatThread:
         self._loaded = False
         self._cancel = CancelToken()  # that of the running job
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
-        session.choose = self._choose if ask else None
-        session.on_prefill = lambda done, total: report(events.Prefilled(done, total))
+        session.hooks = Hooks(
+            on_prefill=lambda done, total: report(events.Prefilled(done, total)),
+            on_fork=lambda index, fork: report(events.ForkGrew(index, fork)),
+            choose=self._choose if ask else None,
+        )
         session.on_drop = lambda count: report(events.TurnsDropped(count))
         session.on_answers = lambda standing: report(events.AnswersDrawn(standing))
-        session.on_fork = lambda index, fork: report(events.ForkGrew(index, fork))
 
     def start(self) -> None:
         self._thread.start()
@@ -109,8 +113,8 @@ class ChatThread:
 
     def configure(self, settings: Settings, ask: bool) -> None:
         def job() -> None:
-            self._session.settings = settings
-            self._session.choose = self._choose if ask else None
+            session, choose = self._session, self._choose if ask else None
+            session.settings, session.hooks = settings, replace(session.hooks, choose=choose)
 
         self._jobs.put(job)
 

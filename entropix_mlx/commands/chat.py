@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..answer.hooks import Hooks
 from ..chat.attachments import with_files
 from ..chat.session import AnswerSource, ChatSession
 from ..configuration import KEY_VARIABLE, Configuration
@@ -159,12 +160,12 @@ def _converse(
         tokenizer,
         settings,
         system_prompt=system_prompt,
-        on_prefill=output.progress("reading the prompt", unit=" tokens"),
-        on_drop=lambda turns: output.report(
-            f"(the context is full: the model no longer sees the first {turns} turns)"
-        ),
+        hooks=Hooks(on_prefill=output.progress("reading the prompt", unit=" tokens")),
         traces=traces,
         notes=passages,
+    )
+    session.on_drop = lambda turns: output.report(
+        f"(the context is full: the model no longer sees the first {turns} turns)"
     )
     interactive, mistakes = sys.stdin.isatty(), 0
     if interactive:

@@ -48,7 +48,7 @@ def generate(
     Args:
         prompt: the prompt; - reads it from stdin
         prompts: answer every line of a file; those of a .jsonl file hold a prompt or messages and
-            settings of their own, the header of a .csv file names them
+            settings of their own
         system_prompt: instructions that precede the prompt
         ignore_chat_template: continue the prompt as plain text
         notes: quote passages from the texts in this folder where the model is uncertain
@@ -99,6 +99,7 @@ def generate(
     passages = loading.open_notes(notes)
     loaded, tokenizer = loading.load_model(model)
     resolved = loading.resolve(settings, loaded)
+    from ..answer.hooks import Hooks
     from ..api.attention import attention_to
     from ..api.generate import stream_answers, stream_generate
     from ..api.prompts import chat_prompt, text_prompt
@@ -108,19 +109,19 @@ def generate(
     else:
         tokens = chat_prompt(tokenizer, text, system_prompt)
     summary = Summary(prompt_tokens=len(tokens))
-    hooks: dict[str, Any] = {
-        "on_prefill": output.progress("reading the prompt", unit=" tokens"),
-        "retrieve": passages.about(text) if passages else None,
-    }
+    hooks = Hooks(
+        on_prefill=output.progress("reading the prompt", unit=" tokens"),
+        retrieve=passages.about(text) if passages else None,
+    )
     several = None
     if settings.answers != 1:
-        several, drawn = stream_answers(loaded, tokenizer, tokens, resolved.settings, **hooks)
+        several, drawn = stream_answers(loaded, tokenizer, tokens, resolved.settings, hooks=hooks)
         first = (step for number, step in drawn if number == 0)
         live = sys.stdout.isatty() and not (form.json or form.jsonl)
         code = display.show_steps(first, form, Summary(), quiet=not live)
         _show_chosen(several, form, summary, live)
     else:
-        steps = stream_generate(loaded, tokenizer, tokens, resolved.settings, **hooks)
+        steps = stream_generate(loaded, tokenizer, tokens, resolved.settings, hooks=hooks)
         if trace:
             header = loading.trace_header(
                 loaded, model.name, resolved, len(tokens), text, system_prompt, notes

@@ -51,6 +51,7 @@ def read(
     text = _read(file)
     loaded, tokenizer = loading.load_model(model)
     resolved = loading.resolve(settings, loaded)
+    from ..answer.hooks import Hooks
     from ..api.attention import attention_to
     from ..api.prompts import chat_prompt
     from ..api.score import stream_score, text_tokens
@@ -68,7 +69,7 @@ def read(
         resolved.settings,
         after=before,
         split=not attention_map,
-        on_prefill=output.progress("reading the text", unit=" tokens"),
+        hooks=Hooks(on_prefill=output.progress("reading the text", unit=" tokens")),
     )
     if trace:
         header = loading.trace_header(

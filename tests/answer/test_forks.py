@@ -11,6 +11,7 @@ import pytest
 from entropix_mlx import Settings, stream_generate
 from entropix_mlx.answer import writer
 from entropix_mlx.answer.forks import leads
+from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.api.runner import Runner
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
@@ -35,12 +36,9 @@ def always_branch(**fork):
 def run(tiny_model, byte_tokenizer, monkeypatch):
     monkeypatch.setattr(byte_tokenizer, "_eos_token_ids", set())
 
-    def run(max_tokens=40, model=tiny_model, **options):
-        options.setdefault("seed", 1)
-        options.setdefault("profile", always_branch())
-        return list(
-            stream_generate(model, byte_tokenizer, PROMPT, max_tokens=max_tokens, **options)
-        )
+    def run(max_tokens=40, model=tiny_model, hooks=None, **options):
+        options = {"max_tokens": max_tokens, "seed": 1, "profile": always_branch()} | options
+        return list(stream_generate(model, byte_tokenizer, PROMPT, hooks=hooks, **options))
 
     return run
 
@@ -121,7 +119,7 @@ def test_a_cancel_stops_branches(run):
         if max(len(branch.tokens) for branch in fork.branches) == 3:
             cancel.set()
 
-    assert run(cancel=cancel, on_fork=watch, profile=always_branch(depth=16)) == []
+    assert run(hooks=Hooks(cancel, on_fork=watch), profile=always_branch(depth=16)) == []
 
 
 def test_what_a_user_takes_to_choose_is_no_time_of_the_model(run, monkeypatch):
@@ -132,7 +130,7 @@ def test_what_a_user_takes_to_choose_is_no_time_of_the_model(run, monkeypatch):
         now[0] += 60
         return 0
 
-    steps = run(max_tokens=12, profile=always_branch(ask_margin=1e6), choose=slow)
+    steps = run(12, hooks=Hooks(choose=slow), profile=always_branch(ask_margin=1e6))
     assert records(steps)
     assert {step.time for step in steps} == {0.0}
 
@@ -147,14 +145,14 @@ def test_nobody_is_asked_after_a_cancel_or_about_a_clear_lead(run):
         if done == total:
             cancel.set()
 
-    run(profile=always_branch(ask_margin=1e6), choose=never, cancel=cancel, on_prefill=stop)
-    assert records(run(profile=always_branch(ask_margin=0.0), choose=never))
+    run(hooks=Hooks(cancel, stop, never), profile=always_branch(ask_margin=1e6))
+    assert records(run(hooks=Hooks(choose=never), profile=always_branch(ask_margin=0.0)))
 
 
 @pytest.mark.parametrize("answer", [-1, 5])
 def test_a_choice_that_is_none_is_an_error(run, answer):
     with pytest.raises(ValueError, match="choose"):
-        run(profile=always_branch(ask_margin=1e6), choose=lambda fork: answer)
+        run(hooks=Hooks(choose=lambda fork: answer), profile=always_branch(ask_margin=1e6))
 
 
 def test_a_lead_has_the_error_of_a_paired_mean():

@@ -102,7 +102,7 @@ def test_the_first_answer_comes_first_and_whole(ask):
 
 def test_cancelled_in_the_middle_all_texts_stay(ask):
     cancel = Event()
-    several, steps = ask(answers=4, cancel=cancel)
+    several, steps = ask(answers=4, hooks=Hooks(cancel))
     for count, _ in enumerate(steps):
         if count == 20:
             cancel.set()

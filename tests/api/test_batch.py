@@ -223,7 +223,7 @@ def test_a_long_prompt_is_read_in_chunks_while_others_decode(endless):
         (PROMPTS, {"hooks": [None] * 3}, TypeError, "hooks"),
         (PROMPTS, {"sed": 4}, TypeError, "sed"),
         (PROMPTS, {"pipelined": True}, TypeError, "pipelined"),
-        (PROMPTS, {"cancel": threading.Event()}, TypeError, "hooks"),
+        (PROMPTS, {"cancel": threading.Event()}, TypeError, "cancel"),
         (PROMPTS, {"n": 0}, SettingsError, "n must"),
         ("one prompt", {}, TypeError, "prompts"),
     ],

@@ -62,15 +62,6 @@ def test_a_line_of_json_has_options_of_its_own(read):
     assert [m["role"] for m in three.messages] == ["system", "user"]
 
 
-def test_a_csv_file_has_a_header(read):
-    text = 'id,prompt,max_tokens,stop,temperature\n"a","two\nlines, ""quoted""",5,.,\n\nb,x,,,0.5\n'
-    first, second = read(text, "csv", Settings(max_tokens=9))
-    assert (first.line, first.id, first.prompt) == (2, "a", 'two\nlines, "quoted"')
-    assert (first.settings.max_tokens, first.settings.stop) == (5, (".",))
-    assert (second.line, second.id, second.settings.max_tokens) == (5, "b", 9)
-    assert second.settings.temperature == 0.5
-
-
 MISTAKES = [
     ("jsonl", '{"prompt": "a"}\n{"prompt":', 2, PromptError, "not JSON"),
     ("jsonl", "[" * 100_000, 1, PromptError, "not JSON"),
@@ -79,17 +70,14 @@ MISTAKES = [
     ("jsonl", '{"prompt": "a", "messages": []}', 1, PromptError, "either"),
     ("jsonl", '{"prompt": " "}', 1, PromptError, "empty"),
     ("jsonl", '{"messages": []}', 1, PromptError, "at least one"),
-    ("jsonl", '{"messages": [{"role": "me", "content": ""}]}', 1, PromptError, "role"),
+    ("jsonl", '{"messages": [{"role": "me", "content": ""}]}', 1, PromptError, "messages[0].role"),
+    ("jsonl", '{"messages": [{"role": "user", "content": "", "x": 1}]}', 1, PromptError, "[0].x"),
+    ("jsonl", '{"messages": "x"}', 1, PromptError, "messages"),
+    ("jsonl", '{"prompt": 5}', 1, PromptError, "prompt"),
     ("jsonl", '{"prompt": "a", "max_tokens": "many"}', 1, SettingsError, "max_tokens"),
     ("jsonl", '{"prompt": "a", "sampler": "best"}', 1, SamplerError, "best"),
     ("jsonl", '{"prompt": "a", "changes": {"think": {"x": 1}}}', 1, ProfileError, "think.x"),
     ("jsonl", '{"prompt": "a", "logit_bias": {"x": 1}}', 1, SamplerError, "logit_bias"),
-    ("csv", "question\nWhy?", 1, PromptError, 'no column "prompt"'),
-    ("csv", "prompt,prompt\nWhy?", 1, PromptError, "twice"),
-    ("csv", "prompt,sed\nWhy?,1", 1, PromptError, "did you mean seed?"),
-    ("csv", "prompt,seed\na,1\nb,x", 3, PromptError, "seed is not JSON"),
-    ("csv", "prompt\na, b", 2, PromptError, "quote a text that holds a comma"),
-    ("csv", 'prompt\n"a\nb', 2, PromptError, "close every quote"),
 ]
 
 
@@ -108,7 +96,7 @@ def test_a_file_without_prompts(read):
         read("\n \n")
 
 
-@given(st.binary(max_size=80), st.sampled_from(["txt", "jsonl", "csv"]))
+@given(st.binary(max_size=80), st.sampled_from(["txt", "jsonl"]))
 def test_any_file_is_read_or_refused(tmp_path_factory, content, kind):
     path = tmp_path_factory.mktemp("any") / f"prompts.{kind}"
     path.write_bytes(content)

@@ -6,6 +6,7 @@ import mlx.core as mx
 import pytest
 
 from entropix_mlx import SAMPLERS, chat_prompt, score
+from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.api.score import stream_score, windows
 from entropix_mlx.errors import ContextLengthError, NonFiniteLogitsError, PromptError
 from entropix_mlx.settings import Settings
@@ -152,12 +153,12 @@ def test_reading_can_be_cancelled_and_watched(tiny_model, byte_tokenizer):
         tiny_model,
         byte_tokenizer,
         TEXT,
-        cancel=cancel,
-        on_prefill=lambda done, total: reported.append((done, total)),
+        hooks=Hooks(cancel, lambda done, total: reported.append((done, total))),
     )
     for step in steps:
         if step.index == 3:
             cancel.set()
     assert step.index == 3
-    list(stream_score(tiny_model, byte_tokenizer, TEXT, on_prefill=lambda *a: reported.append(a)))
+    hooks = Hooks(on_prefill=lambda *report: reported.append(report))
+    list(stream_score(tiny_model, byte_tokenizer, TEXT, hooks=hooks))
     assert reported[-1] == (len(TEXT), len(TEXT))

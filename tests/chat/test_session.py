@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from entropix_mlx import Session, Settings
+from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.errors import (
     ContextLengthError,
     ProfileError,
@@ -133,7 +134,7 @@ def test_whatever_was_done_the_next_logits_are_those_of_a_fresh_session(make, bl
 
 def test_only_what_is_new_is_computed(make):
     computed = []
-    session = make(on_prefill=lambda done, total: computed.append(total))
+    session = make(hooks=Hooks(on_prefill=lambda done, total: computed.append(total)))
     list(session.send("A question of some length, so that there is something to keep."))
     session.conversation.turns[-1].answers[0].steps.clear()
     computed.clear()
@@ -267,7 +268,7 @@ def test_a_cancel_stops_the_prefill_between_two_chunks(make, monkeypatch):
         if done:
             cancel.set()
 
-    session = make(on_prefill=on_prefill)
+    session = make(hooks=Hooks(on_prefill=on_prefill))
     assert list(session.send("x" * 1000, cancel=cancel)) == []
     assert 0 < seen[-1] < 1000
     assert session.source.cached_tokens == 0
@@ -280,8 +281,8 @@ def test_a_full_context_drops_the_oldest_turns(word_tokenizer):
         word_tokenizer,
         Settings(max_tokens=20, seed=1),
         system_prompt="Be kind.",
-        on_drop=notices.append,
     )
+    session.on_drop = notices.append
     for number in range(12):
         assert list(session.send(f"This is question {number}?"))
     assert notices == sorted(set(notices))

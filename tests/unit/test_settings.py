@@ -2,17 +2,19 @@
 
 import json
 import threading
+from typing import get_type_hints
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from entropix_mlx import Profile, Settings, cli, generate, stream_generate
+from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.api.prompt_file import read_prompt_file
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.profiles import profile as profiles
 from entropix_mlx.server.openai.requests import CommonFields
-from entropix_mlx.settings import described
+from entropix_mlx.settings import Options, described
 from tests.conftest import tokens
 
 PROMPT = list(b"Hello")
@@ -103,9 +105,6 @@ def test_settings_and_options_are_the_same(start, tiny_model, byte_tokenizer):
         ((PROMPT, 40), {}, "max_tokens=40"),
         ((PROMPT, "greedy"), {}, "Settings"),
         ((PROMPT,), {"max_token": 3}, "max_tokens"),
-        ((PROMPT,), {"cancel": True}, "cancel"),
-        ((PROMPT,), {"choose": 1}, "choose"),
-        ((PROMPT,), {"on_prefill": threading.Event()}, "on_prefill"),
         *(((prompt,), {}, "prompt") for prompt in ([1.5], None, b"Hello", [[1, 2]], "")),
         ((PROMPT,), {"sampler": "greedy", "temperature": 0.5}, "temperature"),
         ((PROMPT,), {"seed": "x"}, "seed"),
@@ -114,6 +113,19 @@ def test_settings_and_options_are_the_same(start, tiny_model, byte_tokenizer):
 def test_a_mistake_of_a_program_shows_before_any_work(start, arguments, options, named):
     with pytest.raises((TypeError, EntropixError), match=named):
         start(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    "hooks", [{"cancel": True}, {"choose": 1}, {"on_prefill": threading.Event()}], ids=" ".join
+)
+def test_a_hook_of_a_wrong_type_is_named(hooks):
+    with pytest.raises(TypeError, match=next(iter(hooks))):
+        Hooks(**hooks)
+
+
+def test_the_named_parameters_are_the_fields():
+    fields = get_type_hints(Settings)
+    assert get_type_hints(Options) == fields
 
 
 @pytest.mark.parametrize("option", described().values(), ids=lambda option: option.name)
