@@ -67,23 +67,23 @@ class PromptLine:
 
 
 @dataclass(frozen=True)
-class _Message:
+class _LineMessage:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     role: Literal["system", "user", "assistant"]
     content: str
 
 
 @dataclass(frozen=True)
-class _Record:
+class _LineRecord:
     """A line without its options."""
 
     prompt: str | None = None
-    messages: tuple[_Message, ...] = ()
+    messages: tuple[_LineMessage, ...] = ()
     system_prompt: str | None = None
     id: Any = None
 
 
-_NAMES = tuple(_Record.__dataclass_fields__)
+_NAMES = tuple(_LineRecord.__dataclass_fields__)
 
 
 def read_prompt_file(
@@ -118,7 +118,7 @@ def read_prompt_file(
     return found
 
 
-def _parsed(record: Any) -> tuple[_Record, dict[str, Any]]:
+def _parsed(record: Any) -> tuple[_LineRecord, dict[str, Any]]:
     """Return what a line says, and the options that it states."""
     if not isinstance(record, dict):
         raise PromptError(f'write an object such as {{"prompt": "Why?"}}, not {shown(record)}')
@@ -129,7 +129,7 @@ def _parsed(record: Any) -> tuple[_Record, dict[str, Any]]:
     if ("prompt" in record) == ("messages" in record):
         raise PromptError("give either a prompt or messages")
     try:
-        return from_record(_Record, record), options
+        return from_record(_LineRecord, record), options
     except ValueError as error:
         raise PromptError(str(error)) from None
 
@@ -143,7 +143,7 @@ def _with(settings: Settings, options: dict[str, Any]) -> Settings:
 
 
 def _prompt_line(
-    line: int, stated: _Record, settings: Settings, system_prompt: str | None
+    line: int, stated: _LineRecord, settings: Settings, system_prompt: str | None
 ) -> PromptLine:
     system = system_prompt if stated.system_prompt is None else stated.system_prompt
     if stated.prompt is not None:
