@@ -61,16 +61,6 @@ SURPRISES = (
 """From so many bits of surprise (−log2 p) on: a name, and whose colour it has."""
 GRADES = ((0.9, "●", Strategy.ARGMAX), (0.5, "◐", Strategy.BRANCH), (0.0, "○", Strategy.RESAMPLE))
 """From a probability on: the sign that stands before it, and whose colour it has."""
-LETTERS = (
-    "H entropy in bits: how open the choice is · V varentropy in bits²: how uneven · margin: how"
-    " far the best token's probability leads · T temperature · p probability · nats/token: score of"
-    " a branch"
-)
-INTRODUCTION = (
-    "The colour of each token shows how sure the model is",
-    "H says how open the choice is, V how uneven. They decide:",
-)
-"""What an empty chat says above the strategies."""
 QUESTIONS = (
     "Which is larger, 9.11 or 9.9?",
     "Write a short poem about a lighthouse.",
@@ -79,8 +69,6 @@ QUESTIONS = (
 """What an empty chat offers to ask."""
 CONTRAST = 4.5
 """The contrast that WCAG 2 asks for text (level AA)."""
-_BLENDS = 20
-"""A colour is moved towards black or white in so many steps."""
 
 _CONTROL = (
     {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
@@ -159,17 +147,3 @@ def _luminance(colour: Rgb) -> float:
     return sum(
         weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
     )
-
-
-def blend(colour: Rgb, other: Rgb, share: float) -> Rgb:
-    """Return a colour with so much of another one in it."""
-    red, green, blue = (int(a + (b - a) * share) for a, b in zip(colour, other, strict=True))
-    return red, green, blue
-
-
-def readable(colour: Rgb, background: Rgb) -> Rgb:
-    """Return a colour, darkened or lightened as little as gives it `CONTRAST` on a background."""
-    black, white = (0, 0, 0), (255, 255, 255)
-    end = max(black, white, key=lambda end: contrast(end, background))
-    blends = (blend(colour, end, step / _BLENDS) for step in range(_BLENDS + 1))
-    return next((mixed for mixed in blends if contrast(mixed, background) >= CONTRAST), end)

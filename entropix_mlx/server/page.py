@@ -29,14 +29,12 @@ async def index(request: Request) -> Response:
 
 
 async def asset(request: Request) -> Response:
-    """Return a file of the page, or the style sheet of the strategies' colours.
+    """Return a file of the page.
 
     Raises:
         RequestError: there is none of that name.
     """
     name = request.path_params["name"]
-    if name == "colours.css":
-        return Response(page.colours(), media_type="text/css", headers=HEADERS)
     if name not in {file.name for file in page.WEB.iterdir()}:
         raise RequestError("the page has no such file", status=404, code="unknown_url")
     kind = KINDS.get(name.rpartition(".")[2], "text/plain")
@@ -47,7 +45,7 @@ def explanation(sampler: str, profile: Profile, record: Any = None) -> dict[str,
     """Return the regions of H and V with their scales, and why a recorded step was decided.
 
     Raises:
-        RequestError: the record is none of a step.
+        RequestError: the record is not that of a step.
     """
     told = page.regions(profile, sampler)
     if record is None:

@@ -1,13 +1,16 @@
-"""The page in a real browser, at the widths of a phone and of a desk: `make browser`."""
+"""The page of a server and of a trace in a real browser, on a phone and a desk: `make browser`."""
 
 import json
 import os
-import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from entropix_mlx.palette import CONTRAST, contrast
+from entropix_mlx.step import Attended
+from entropix_mlx.traces.page import render
+from tests.steps import make_step, make_steps, make_trace
 
 pytestmark = pytest.mark.browser
 
@@ -16,15 +19,26 @@ CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 WAIT = 60_000
 WIDTHS = {"phone": 390, "desk": 1280}
 HOSTILE = (
-    "<img src=x onerror=alert(1)> [a](javascript:alert(1)) ![b](http://127.0.0.1:1/b.png) **bold**"
+    "<img src=x onerror=alert(1)> </script><b>b</b>\u2028"
+    " [a](javascript:alert(1)) ![b](http://127.0.0.1:1/b.png) **bold**"
 )
-COLOURS = """() => [...document.querySelectorAll("body *")].flatMap((node) => {
-  const said = [...node.childNodes].filter((child) => child.nodeType === 3 && child.data.trim()); if
-  (!said.length || !node.getClientRects().length || node.closest("script, svg")) return []; let
-  behind = node; while (behind && getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)")
-  behind = behind.parentElement; const colours = [getComputedStyle(node).color,
-  getComputedStyle(behind ?? document.body).backgroundColor]; return [[said[0].data, ...colours]];
-})"""
+COLOURS = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgb = (colour) => {
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const own = (node) => [...node.childNodes].find((one) => one.nodeType === 3 && one.data.trim());
+  const clear = (node) => getComputedStyle(node).backgroundColor === "rgba(0, 0, 0, 0)";
+  return [...document.querySelectorAll("body *")].flatMap((node) => {
+    if (!own(node) || !node.getClientRects().length || node.closest("script, svg")) return [];
+    let behind = node;
+    while (behind !== document.body && clear(behind)) behind = behind.parentElement;
+    const colours = [getComputedStyle(node).color, getComputedStyle(behind).backgroundColor];
+    return [[own(node).data, ...colours.map(rgb)]];
+  });
+}"""
 """Of each element with a text of its own: the text, its colour, and the colour behind it."""
 
 
@@ -42,34 +56,55 @@ def browser():
 
 
 @pytest.fixture(params=WIDTHS)
-def open_tab(request, url, browser):
-    """Return what opens a tab with the page; whatever goes wrong in one fails the test."""
+def new_tab(request, browser):
+    """Return what opens a tab: errors in it and requests to other addresses fail the test."""
     wrong = []
 
-    def open_(key="key", theme="light", stored=None, **settings):
+    def open_(theme="light"):
         size = {"width": WIDTHS[request.param], "height": 800}
-        context = browser.new_context(viewport=size, color_scheme=theme)
-        tab = context.new_page()
+        tab = browser.new_context(viewport=size, color_scheme=theme).new_page()
         tab.set_default_timeout(WAIT)
-        chosen = {"seed": "1", "tokens": "12", "markdown": False} | settings
-        local = {"entropix.settings": json.dumps(chosen)} | (stored or {})
-        tab.add_init_script(f"sessionStorage.setItem('entropix.key', '{key}')") if key else None
-        tab.add_init_script(
-            f"if (!localStorage.length) Object.assign(localStorage, {json.dumps(local)})"
-        )
         tab.on("pageerror", lambda error: wrong.append(str(error)))
-        # What a browser itself says of a refused request is no error of the page.
+        # A refused request is reported by the browser itself, and is no error of the page.
         tab.on(
             "console",
             lambda said: said.text.startswith("Failed to load") or wrong.append(said.text),
         )
-        tab.goto(url)
+        allowed = ("file:", "data:", "http://127.0.0.1")
+        tab.on("request", lambda sent: sent.url.startswith(allowed) or wrong.append(sent.url))
         return tab
 
     yield open_
     for context in browser.contexts:
         context.close()
     assert not wrong
+
+
+@pytest.fixture
+def open_chat(new_tab, url):
+    def open_(key="key", theme="light", stored=None, **settings):
+        tab = new_tab(theme)
+        chosen = {"seed": "1", "max_tokens": "12", "markdown": False} | settings
+        local = json.dumps({"entropix.settings": json.dumps(chosen)} | (stored or {}))
+        tab.add_init_script(f"sessionStorage.setItem('entropix.key', '{key}')") if key else None
+        tab.add_init_script(f"if (!localStorage.length) Object.assign(localStorage, {local})")
+        tab.goto(url)
+        return tab
+
+    return open_
+
+
+@pytest.fixture
+def open_trace(new_tab, tmp_path):
+    def open_(trace, theme="light"):
+        file = tmp_path / "page.html"
+        file.write_text(render(trace), encoding="utf-8")
+        tab = new_tab(theme)
+        tab.goto(file.as_uri())
+        expect(tab.locator(".token").first).to_be_visible()
+        return tab
+
+    return open_
 
 
 def expect(thing):
@@ -81,90 +116,95 @@ def ask(tab, question):
     tab.press("#question", "Enter")
 
 
-def on_phone(tab) -> bool:
-    return tab.viewport_size["width"] == WIDTHS["phone"]
-
-
 def open_chats(tab):
-    if on_phone(tab):
+    if tab.viewport_size["width"] == WIDTHS["phone"]:
         tab.click("[title=Chats]")
 
 
-def steps_shown(tab) -> list[str]:
+def tokens(tab) -> list[str]:
     return tab.locator(".answer .token").all_text_contents()
 
 
-def test_a_chat_is_asked_looked_at_changed_and_found_again(open_tab):
-    tab = open_tab()
+def test_a_chat_is_asked_looked_at_changed_and_found_again(open_chat):
+    tab = open_chat()
     expect(tab.locator("h1")).to_have_text("tiny")
-    expect(tab.locator(".welcome dt").first).to_contain_text("argmax")
+    expect(tab.locator(".welcome .legend")).to_contain_text("sure")
+    assert tab.locator("aside").count() == 0, "nothing was asked, so there is nothing to show"
     ask(tab, "Hello <b>there</b>")
     expect(tab.locator(".answer footer")).to_contain_text("12 tokens")
     expect(tab.locator(".user")).to_have_text("Hello <b>there</b>")
-    before = steps_shown(tab)
-    # A token moves the gauges and the map, and shows why it stands there.
+    before = tokens(tab)
+    # A token moves the gauges and the plane, and shows why it was taken.
     tab.locator(".token").nth(3).click()
-    expect(tab.locator("aside h2")).to_contain_text("token")
+    expect(tab.locator(".why")).to_contain_text("Token")
     expect(tab.locator(".plane .now")).to_have_count(1)
-    expect(tab.locator(".why")).to_be_visible()
+    expect(tab.locator(".cases li").first).to_be_visible()
     first = tab.locator("[data-gauge=entropy]").text_content()
     tab.locator(".text").focus()
     tab.keyboard.press("End")
     expect(tab.locator("[data-gauge=entropy]")).not_to_have_text(first)
-    # One tap continues from another token, and keeps the old answer.
+    # One tap continues with another token, and keeps the old answer.
     tab.locator(".token").nth(2).click()
     tab.locator(".alternatives button:enabled").first.click()
     expect(tab.locator(".versions")).to_contain_text("answer 2 of 2")
     expect(tab.locator(".answer footer")).to_contain_text("tokens")
-    assert steps_shown(tab)[:2] == before[:2]
-    assert steps_shown(tab) != before
+    assert tokens(tab)[:2] == before[:2]
+    assert tokens(tab) != before
     tab.click("[title='Previous answer']")
-    assert steps_shown(tab) == before
+    expect(tab.locator(".versions")).to_contain_text("answer 1 of 2")
+    assert tokens(tab) == before
     # The chat is there again after a reload, and can be removed.
     tab.reload()
     expect(tab.locator(".user")).to_have_text("Hello <b>there</b>")
-    assert steps_shown(tab) == before
+    assert tokens(tab) == before
     open_chats(tab)
     tab.locator("nav li button").first.click()
     expect(tab.locator(".welcome")).to_be_visible()
-    assert (
-        tab.evaluate("Object.keys(localStorage).filter((key) => key.includes('chat')).length") == 0
-    )
+    assert not tab.evaluate("Object.keys(localStorage).filter((key) => key.includes('chat'))")
 
 
-def test_a_key_is_asked_for(open_tab):
-    tab = open_tab(key="")
+def test_a_long_answer_can_be_stopped(open_chat):
+    tab = open_chat(max_tokens="400")
+    ask(tab, "Hello")
+    expect(tab.locator(".token").first).to_be_visible()
+    tab.get_by_text("Stop", exact=True).click()
+    expect(tab.get_by_text("Go on", exact=True)).to_be_visible()
+    assert len(tokens(tab)) < 400
+
+
+def test_a_key_is_asked_for(open_chat):
+    tab = open_chat(key="")
     tab.fill("[name=key]", "key")
     tab.keyboard.press("Enter")
     expect(tab.locator("h1")).to_have_text("tiny")
     tab.reload()
     expect(tab.locator("h1")).to_have_text("tiny")
-    assert "key" not in json.dumps(tab.evaluate("({...localStorage})"))
+    assert '"key"' not in json.dumps(tab.evaluate("Object.values(localStorage)"))
 
 
-def chat_of(text: str) -> dict[str, str]:
-    """Return a stored chat whose answer is a text."""
-    step = {"token": 1, "text": text, "logprob": -0.1, "entropy": 1, "varentropy": 1, "margin": 0.5}
-    step |= {"strategy": "argmax", "origin": "sampled", "index": 0, "top_logprobs": []}
-    answer = {"steps": [step], "text": text, "totals": None, "how": {}}
-    turn = {"question": "Q", "answers": [answer], "at": 0}
-    chat = {"id": "1-2", "title": "T", "changed": 1, "turns": [turn]}
-    return {"entropix.chat.1-2": json.dumps(chat, separators=(",", ":"))}
+def hostile(markdown: bool) -> list[dict]:
+    step = make_step(0, HOSTILE).to_dict() | {"strain": None if markdown else 0.0}
+    return [step | {"top_logprobs": [{"token": 1, "text": HOSTILE, "logprob": -1.0}]}]
 
 
-def test_no_text_of_a_model_becomes_markup(open_tab):
-    tab = open_tab(stored=chat_of(HOSTILE), markdown=True)
+@pytest.mark.parametrize("markdown", [True, False])
+def test_no_text_of_a_model_becomes_markup(open_chat, markdown):
+    answer = {"steps": hostile(markdown), "totals": None, "how": {}}
+    turn = {"question": HOSTILE, "answers": [answer], "at": 0}
+    chat = {"id": "1-2", "title": HOSTILE, "changed": 1, "turns": [turn]}
+    tab = open_chat(stored={"entropix.chat.1-2": json.dumps(chat)}, markdown=markdown)
     open_chats(tab)
     tab.click("nav li a")
-    expect(tab.locator(".answer strong")).to_have_text("bold")
     expect(tab.locator(".answer")).to_contain_text("<img src=x onerror=alert(1)>")
-    assert tab.locator(".answer img, .answer script, [onerror]").count() == 0
+    tab.locator(".token").first.click(position={"x": 2, "y": 2})
+    expect(tab.locator(".alternatives")).to_contain_text("onerror")
+    assert tab.locator("img, body script, [onerror], .answer b").count() == 0
     links = [link.get_attribute("href") for link in tab.locator(".answer a").all()]
-    assert links == ["http://127.0.0.1:1/b.png"]
+    assert links == (["http://127.0.0.1:1/b.png"] if markdown else [])
 
 
-def test_an_error_says_what_to_do(open_tab):
-    tab = open_tab()
+def test_an_error_says_what_to_do(open_chat):
+    tab = open_chat()
     expect(tab.locator("h1")).to_have_text("tiny")
     body = json.dumps({"error": {"message": "no", "code": None}})
     advice = {413: "new chat", 429: "7 s", 503: "Start", 401: "key", 0: "running"}
@@ -175,7 +215,7 @@ def test_an_error_says_what_to_do(open_tab):
         else:
             tab.route("**/completions", lambda route: route.abort())
         ask(tab, "Hello")
-        expect(tab.get_by_role("alert").last).to_contain_text(said)
+        expect(tab.locator(".answer [role=alert]").last).to_contain_text(said)
         if status == 401:
             tab.keyboard.press("Escape")
         tab.unroute("**/completions")
@@ -183,19 +223,41 @@ def test_an_error_says_what_to_do(open_tab):
     expect(tab.locator(".answer footer").last).to_contain_text("12 tokens")
 
 
-def test_every_text_can_be_read(open_tab):
+def test_every_text_can_be_read(open_chat, open_trace):
     seen = []
     for theme in ("light", "dark"):
-        tab = open_tab(theme=theme)
-        expect(tab.locator("h1")).to_have_text("tiny")
+        tab = open_chat(theme=theme)
+        expect(tab.locator(".welcome li").first).to_be_visible()
         seen += tab.evaluate(COLOURS)
-        ask(tab, "Hello")
-        expect(tab.locator(".answer footer")).to_contain_text("12 tokens")
-        tab.locator(".token").first.click()
-        expect(tab.locator(".why")).to_be_visible()
         tab.click("[title=Settings]")
         seen += tab.evaluate(COLOURS)
+        tab = open_trace(make_trace(make_steps()), theme)
+        tab.locator(".token").first.click()
+        expect(tab.locator(".why")).to_be_visible()
+        seen += tab.evaluate(COLOURS)
     assert len(seen) > 80
-    for text, *colours in seen:
-        ink, paper = (tuple(map(int, re.findall(r"\d+", one)[:3])) for one in colours)
-        assert contrast(ink, paper) >= CONTRAST, (text, ink, paper)
+    for text, ink, paper in seen:
+        assert contrast(tuple(ink), tuple(paper)) >= CONTRAST, (text, ink, paper)
+
+
+def test_a_recorded_answer_opens_and_is_looked_at(open_trace):
+    question = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "<i>Hi</i>"}]
+    steps = [make_step(0, HOSTILE, strain=0.0), *make_steps()[1:]]
+    trace = make_trace(steps, messages=question)
+    tab = open_trace(replace(trace, attention={1: Attended(1, 0.5, [[0, 0.25]])}))
+    expect(tab.locator(".user")).to_have_text("<i>Hi</i>")
+    expect(tab.locator(".facts")).to_contain_text("Be brief")
+    assert tab.locator("img, body script, .answer b, .answer i").count() == 0
+    tab.locator("[data-i='1']").first.click()
+    expect(tab.locator(".why")).to_contain_text("Token 2")
+    assert tab.locator("[style*='--seen']").count() == 1
+    before = tab.locator("[data-gauge=entropy]").text_content()
+    tab.locator(".text").focus()
+    tab.keyboard.press("ArrowRight")
+    expect(tab.locator("[data-gauge=entropy]")).not_to_have_text(before)
+    fork = next(step.index for step in steps if step.fork)
+    tab.locator(f"[data-i='{fork}']").first.click()
+    expect(tab.get_by_text("branches compared")).to_be_visible()
+    assert tab.locator(".alternatives button:enabled").count() == 0, "there is no model here"
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.locator("textarea").count() == 0

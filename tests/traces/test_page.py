@@ -1,24 +1,13 @@
 """A trace as one HTML file: it holds everything, and a model's words in it are only words."""
 
 import json
-import os
 import re
-import shutil
 from dataclasses import replace
 
 import pytest
 
 from entropix_mlx import Profile, cli
-from entropix_mlx.step import (
-    Alternative,
-    Attended,
-    Branch,
-    ChosenBy,
-    Fork,
-    Origin,
-    Strategy,
-    first_divergence,
-)
+from entropix_mlx.step import Alternative, Branch, Fork, Origin, Strategy, first_divergence
 from entropix_mlx.traces.explain import explain
 from entropix_mlx.traces.page import recorded, render
 from entropix_mlx.traces.trace import read_trace
@@ -27,25 +16,19 @@ from tests.steps import HEADER, make_step, make_trace
 
 HOSTILE = [
     *("</script><script>alert(1)</script>", "<b>bold</b>", "&amp;", "\"quoted'", "<!--"),
-    *("\x1b[31m", "\x00", "\ufffd", "\udce9", "\u2028", "\n\t", "", "$title", "$vocabulary"),
+    *("\x1b[31m", "\x00", "\udce9", "\u2028", "", "$vocabulary", "<img src=x onerror=alert(1)>"),
 ]
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-WIDTHS = {"phone": 390, "desk": 1280}
 
 
 @pytest.fixture
 def steps():
     """An answer of every strategy, with an insertion and a fork, in hostile words."""
-    found = [make_step(i, text, list(Strategy)[i % 7]) for i, text in enumerate(HOSTILE)]
-    branches = tuple(
-        Branch((1, 2), f"branch {n} <b>", -1.0 - n, 2.0, lead=0.5 * n) for n in range(3)
-    )
-    found[4] = replace(found[4], strategy=Strategy.THINK, origin=Origin.INSERTED, rolled_back=1)
-    chosen = {"origin": Origin.CHOSEN, "rolled_back": 1, "fork": Fork(branches, 1, ChosenBy.USER)}
-    found[6] = replace(found[6], strategy=Strategy.BRANCH, **chosen)
-    found[8] = replace(found[8], top_logprobs=(Alternative(1, "</script>", -0.25),))
-    return found
+    made = [make_step(i, text, list(Strategy)[i % 7]) for i, text in enumerate(HOSTILE)]
+    branches = tuple(Branch((1, 2), f"branch {n} <b>", -1.0 - n, 2.0, lead=0.5) for n in range(3))
+    made[4] = replace(made[4], strategy=Strategy.THINK, origin=Origin.INSERTED, rolled_back=1)
+    made[6] = replace(made[6], strategy=Strategy.BRANCH, fork=Fork(branches, 1))
+    made[8] = replace(made[8], top_logprobs=(Alternative(1, "</script>", -0.25),))
+    return made
 
 
 def test_every_measurement_is_in_the_page(steps):
@@ -53,7 +36,7 @@ def test_every_measurement_is_in_the_page(steps):
     for step, record, why in zip(steps, shown["steps"], shown["why"], strict=True):
         assert record["entropy"] == pytest.approx(step.entropy, rel=1e-6)
         assert record["strategy"] == step.strategy
-        assert str(explain(Profile.load(), step)).startswith(why["heading"].split(",")[0])
+        assert why["action"] == explain(Profile.load(), step).action
     assert shown["steps"][8]["top_logprobs"][0]["text"] == "</script>"
     assert shown["steps"][5]["text"] == "␛[31m"
 
@@ -97,69 +80,3 @@ def test_two_answers_part_where_a_token_differs(steps):
     other = [*steps[:3], replace(steps[3], token=999, text="else"), *steps[4:9]]
     assert first_divergence(steps, other) == 3
     assert first_divergence(steps, steps[:5]) == 5
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        assert not os.environ.get("NEEDS_BROWSER"), "there is no Chromium here"
-        pytest.skip("there is no Chromium here")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
-@pytest.fixture(params=WIDTHS)
-def open_page(request, browser, tmp_path):
-    """Return what opens the page of a trace from its file; any error or request fails the test."""
-    wrong = []
-
-    def open_(trace, theme="light"):
-        file = tmp_path / "page.html"
-        file.write_text(render(trace), encoding="utf-8")
-        size = {"width": WIDTHS[request.param], "height": 800}
-        tab = browser.new_context(viewport=size, color_scheme=theme).new_page()
-        tab.on("pageerror", lambda error: wrong.append(str(error)))
-        tab.on("console", lambda said: wrong.append(said.text))
-        tab.on(
-            "request",
-            lambda asked: asked.url.startswith(("file:", "data:")) or wrong.append(asked.url),
-        )
-        tab.goto(file.as_uri())
-        tab.wait_for_selector(".token")
-        return tab
-
-    yield open_
-    for context in browser.contexts:
-        context.close()
-    assert not wrong
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_recorded_answer_opens_and_is_looked_at(open_page, steps, theme):
-    question = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "<i>Hi</i>"}]
-    attention = {1: Attended(1, 0.5, [[0, 0.25]])}
-    trace = replace(make_trace(steps, messages=question), attention=attention)
-    tab = open_page(trace, theme)
-    assert tab.locator(".user").text_content() == "<i>Hi</i>"
-    assert "Be brief" in tab.locator(".facts").text_content()
-    assert tab.locator(".answer img, .answer script, .answer b, .answer i").count() == 0
-    tab.locator("[data-i='1']").first.click()
-    assert "token 2" in tab.locator("aside h2").text_content()
-    assert tab.locator(".why").is_visible()
-    assert tab.locator("[style*='--seen']").count() == 1
-    before = tab.locator("[data-gauge=entropy]").text_content()
-    tab.locator(".text").focus()
-    tab.keyboard.press("End")
-    tab.wait_for_function(
-        "before => document.querySelector('[data-gauge=entropy]').textContent !== before",
-        arg=before,
-    )
-    tab.locator("[data-i='6']").first.click()
-    tab.wait_for_selector("h3.branch")
-    assert tab.locator(".alternatives button:enabled").count() == 0, "nobody goes on with it here"
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert tab.locator("textarea").count() == 0

@@ -1,85 +1,58 @@
-/** Requests to the server that this page came from, and what a user can do about its errors. */
+/** Requests to the server that this page came from. */
 
-/** What to do about a status, where the server's message does not say it. */
+/** What a user can do about a status, where the server's message does not say it. */
 const ADVICE = {
   401: "Enter the key that the server was started with.",
-  403: "Open the page by the server's own address, or start it with --allow-origin.",
   413: "Shorten the question, or begin a new chat.",
   429: "Others are being answered. Try again in a moment.",
   500: "Try again; the server's log says more.",
   503: "The server is shutting down. Start entropix serve again, then try again.",
 };
+const KEY = "entropix.key";
 
-/** A request that was refused, or reached nobody. */
-export class Refusal extends Error {
-  /**
-   * @param {string} message
-   * @param {string} advice what the user can do
-   * @param {number} status 0 where there was no response
-   */
-  constructor(message, advice, status = 0) {
-    super(message);
-    this.advice = advice;
-    this.status = status;
-  }
+/** An error with what the user can do about it; the status is 0 where there was no response. */
+export const refusal = (message, advice = "", status = 0) => Object.assign(new Error(message), { advice, status });
+
+/** @returns {never} */
+function unreachable(error) {
+  if (error.name === "AbortError") throw error;
+  const advice = "Check that entropix serve is running there, then try again.";
+  throw refusal(`The server at ${location.host} does not answer.`, advice);
 }
 
-const unreachable = () => new Refusal(
-  `The server at ${location.host} does not answer.`,
-  "Check that entropix serve is running there, then try again.",
-);
-
-export const apiKey = () => sessionStorage.getItem("entropix.key") ?? "";
 /** @param {string} key kept until the tab is closed */
-export const setApiKey = (key) => sessionStorage.setItem("entropix.key", key);
+export const setApiKey = (key) => sessionStorage.setItem(KEY, key);
 
 /** @returns {Record<string, string>} */
 function headers() {
-  const bytes = String.fromCharCode(...new TextEncoder().encode(apiKey()));  // a header is bytes
-  return { "Content-Type": "application/json", ...(bytes && { Authorization: `Bearer ${bytes}` }) };
+  const bytes = new TextEncoder().encode(sessionStorage.getItem(KEY) ?? "");
+  const authorization = bytes.length && { Authorization: `Bearer ${String.fromCharCode(...bytes)}` };
+  return { "Content-Type": "application/json", ...authorization };
 }
 
-/**
- * @param {string} path relative to the page, which a proxy may serve below a path of its own
- * @param {object} [body] sent by POST; without one it is GET
- * @param {AbortSignal} [signal]
- */
-export async function request(path, body, signal) {
+/** Send a request: by POST with a body, by GET without. The path is relative to the page. */
+export async function request(path, body = undefined, signal = undefined) {
   const options = body ? { method: "POST", body: JSON.stringify(body) } : {};
-  const response = await fetch(path, { ...options, signal, headers: headers() }).catch((error) => {
-    throw error.name === "AbortError" ? error : unreachable();
-  });
-  if (!response.ok) throw await refusal(response);
-  return response;
+  const response = await fetch(path, { ...options, signal, headers: headers() }).catch(unreachable);
+  if (response.ok) return response;
+  const { error } = await response.json().catch(() => ({}));
+  const wait = response.status === 429 && Number(response.headers.get("Retry-After"));
+  const full = error?.code === "context_length_exceeded" && "Begin a new chat, or shorten the question.";
+  const advice = full || (wait ? `Try again in ${wait} s.` : ADVICE[response.status]);
+  throw refusal(error?.message ?? `The server said ${response.status}.`, advice, response.status);
 }
 
-/** @param {Response} response */
-async function refusal(response) {
-  const { error } = await response.json().catch(() => ({ error: {} }));
-  const wait = Number(response.headers.get("Retry-After"));
-  const full = error?.code === "context_length_exceeded";
-  const advice = full ? "Begin a new chat, or edit an earlier question." : ADVICE[response.status];
-  const later = wait && response.status === 429 ? `Try again in ${wait} s.` : advice;
-  return new Refusal(error?.message ?? `The server said ${response.status}.`, later ?? "", response.status);
-}
-
-/**
- * Yield the events of a stream.
- * @param {Response} response
- * @returns {AsyncGenerator<any>}
- */
+/** Yield the events of a stream. */
 export async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let text = ""; ;) {
-    const { value, done } = await reader.read().catch((error) => {
-      throw error.name === "AbortError" ? error : unreachable();
-    });
+    const { value, done } = await reader.read().catch(unreachable);
     if (done) return;
     const pieces = (text + value).split("\n\n");
     text = pieces.pop();
     for (const piece of pieces.filter((one) => one.startsWith("data: {"))) {
       const event = JSON.parse(piece.slice(6));
-      if (event.error) throw new Refusal(event.error.message, ADVICE[event.error.status] ?? "");
+      if (event.error) throw refusal(event.error.message, ADVICE[event.error.status]);
       yield event;
     }
   }

@@ -6,21 +6,20 @@ export const html = htm.bind(h);
 
 /** A token's text with its spaces and line ends visible. */
 export const visible = (text) => text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/\t/g, "⇥") || "∅";
+/** A share as text, such as "25.0 %". */
 export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 export const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+/** The glyph and the name of a strategy, such as "▲ fork". */
+export const named = (strategy) => `${WORDS.strategies[strategy].glyph} ${WORDS.strategies[strategy].name}`;
+/** A bar that is filled to a share of its length. */
+export const bar = (share) => html`<span class="bar"><i style=${{ width: percent(share, 1).replace(" ", "") }}></i></span>`;
 
-/** The sign of a probability, which needs no colour, and the number. */
-export function Grade({ probability }) {
-  const [, sign, strategy] = WORDS.grades.find(([least]) => probability >= least);
-  return html`<span class="grade ${strategy}">${sign} ${percent(probability)}</span>`;
-}
-
-/** A button that is a glyph with a name for those who cannot see it. */
+/** A button that shows a glyph, with a name for screen readers. */
 export function Icon({ glyph, name, ...rest }) {
   return html`<button type="button" class="icon" title=${name} aria-label=${name} ...${rest}>${glyph}</button>`;
 }
 
-/** What went wrong, what to do, and perhaps a button that does it. */
+/** An error, what to do about it, and a button that tries again. */
 export function Problem({ problem, again }) {
   if (!problem) return null;
   const stopped = problem.message === "stopped";

@@ -1,71 +1,46 @@
-/** A token in detail: its alternatives, the branches of its fork, and why it was decided so. */
-import { continueFrom } from "./actions.js";
-import { html, percent, visible } from "./html.js";
-import { RECORDED, WORDS, state } from "./state.js";
+/** The selected token: its decision, and what else could stand there. */
+import { continueWith, leave } from "./actions.js";
+import { Icon, bar, html, named, percent, visible } from "./html.js";
+import { RECORDED, state } from "./state.js";
 
-/** What else could have stood at a token: another one, or another branch of its fork. */
-export function alternatives({ answer, index }) {
-  const step = answer.steps[index], branches = step.fork?.branches ?? [];
-  return [
-    ...step.top_logprobs.map((one) => ({
-      tokens: [one.token], text: visible(one.text), share: Math.exp(one.logprob), own: one.token === step.token,
-    })),
-    ...branches.map((one, number) => ({
-      tokens: one.tokens, text: one.text, branch: number, own: number === step.fork.winner,
-    })),
-  ];
-}
-
-/** Continue with the alternative of a number, if it is not what stands there. */
-export function takeAlternative(number) {
-  const { turn, answer, index } = state.pointed, chosen = alternatives(state.pointed)[number];
-  focusText();
-  if (chosen && !chosen.own) continueFrom(turn, answer, index, chosen.tokens);
-}
-
-/** Return to the text whose token is looked at, where the arrow keys go on. */
-export function focusText() {
-  const text = /** @type {HTMLElement | null} */ (document.querySelector(".text:has(.token.on)"));
-  text?.focus({ preventScroll: true });
-}
-
-export function Inspector() {
-  if (!state.pointed) {
-    return html`<p class="faint">Tap a token of an answer for its alternatives, and why it stands there.
-      ${RECORDED ? "The arrow keys go from token to token." : "A tap on an alternative continues from there; the old answer is kept."}</p>`;
-  }
-  const { answer, index, turn } = state.pointed, step = answer.steps[index], why = state.why;
-  const listed = alternatives(state.pointed), button = (one, number) =>
-    html`<${Alternative} one=${one} number=${number} why=${why} refused=${one.own || !turn || Boolean(state.running || RECORDED)} />`;
+export function Inspector({ step }) {
+  const { why } = state;
   return html`<section aria-label="Token">
-    <h2 aria-live="polite">token ${index + 1}: ${visible(step.text)}</h2>
-    <ol class="alternatives">${listed.filter((one) => one.branch === undefined).map(button)}</ol>
-    ${step.fork && html`<h3 class="branch"><b>▲</b> ${step.fork.branches.length} branches compared, chosen by ${step.fork.chosen_by}</h3>
-      <p class="faint">score against the first, in nats/token</p>
-      <ol class="alternatives">${listed.filter((one) => one.branch !== undefined).map((one, number) =>
-        button(one, listed.length - step.fork.branches.length + number))}</ol>`}
+    <div class="title ${step.strategy}"><h2 aria-live="polite"><b>${named(step.strategy)}</b> <span class="said">${visible(step.text)}</span></h2>
+      <${Icon} glyph="×" name="Close" onClick=${leave} /></div>
+    <p class="why">Token ${step.index + 1}${why?.origin && `, ${why.origin}`}, probability ${percent(Math.exp(step.logprob), 1)}.
+      ${why?.action && ` Decision: ${why.action}.`}</p>
     ${why?.problem && html`<p class="problem">${why.problem.message} ${why.problem.advice}</p>`}
-    ${why?.heading && html`<${Decision} why=${why} strategy=${step.strategy} />`}
-    <p class="faint">p ${percent(Math.exp(step.logprob), 1)} · T ${step.temperature.toFixed(2)} · top-p ${step.top_p.toFixed(2)} ·
-      top-k ${step.top_k || "off"} · min-p ${step.min_p.toFixed(2)}${step.source ? ` · ${step.source.name}, line ${step.source.line}` : ""}</p>
-  </section>`;
+    ${step.top_logprobs.length > 0 && html`<h3>What else could stand here</h3>`}
+    <ol class="alternatives">${step.top_logprobs.map((one) => html`<${Alternative} tokens=${[one.token]} text=${visible(one.text)}
+      taken=${one.token === step.token} share=${Math.exp(one.logprob)} value=${percent(Math.exp(one.logprob), 1)} />`)}</ol>
+    ${step.fork && html`<${Branches} fork=${step.fork} leads=${why?.branches} />`}</section>`;
 }
 
-function Alternative({ one, number, why, refused }) {
-  const { lead } = why?.branches?.[one.branch] ?? {};
-  const score = one.branch === undefined ? percent(one.share, 1) : one.branch === 0 ? "first" : lead ?? "";
-  return html`<li><button type="button" disabled=${refused} onClick=${() => takeAlternative(number)}
-      title=${one.own ? "what stands here" : "continue from here with this one"}>
-    <span class="sign">${one.own ? "✓" : ""}</span><span class="said">${one.text}</span>
-    ${one.share !== undefined && html`<span class="bar"><i style=${{ width: `${100 * one.share}%` }}></i></span>`}
-    <span class="number">${score}</span></button></li>`;
+function Branches({ fork, leads }) {
+  return html`<h3>${fork.branches.length} branches compared, chosen by ${fork.chosen_by}</h3>
+    <p class="faint">By how much the mean log probability of a token is larger than in the first branch, in nats</p>
+    <ol class="alternatives">${fork.branches.map((one, number) => html`<${Alternative} tokens=${one.tokens} text=${one.text}
+      taken=${number === fork.winner} value=${number ? leads?.[number] ?? "" : "first"} />`)}</ol>`;
 }
 
-function Decision({ why, strategy }) {
-  return html`<p class="why ${strategy}"><b>${why.heading}</b>${why.outcome}${why.near && `; ${why.near}`}</p>
-    ${why.cases.length > 0 && html`<details><summary>Conditions: ✓ holds, ✗ does not (by how much)</summary>
-      <ul class="cases">${why.cases.map((one) => html`<li class="${one.strategy} ${one.decided ? "decided" : ""}">
-        <b>${WORDS.strategies[one.strategy].glyph} ${one.strategy}</b>
-        ${one.conditions.length ? one.conditions.map((each) => html`<span>${each.met ? "✓" : "✗"} ${each.text}</span>`)
-          : html`<span>✓ where no other fits</span>`}</li>`)}</ul></details>`}`;
+/** Another token or branch; a click continues with it, and the old answer is kept. */
+function Alternative({ tokens, text, taken, value, share }) {
+  const fixed = taken || Boolean(RECORDED || state.running);
+  return html`<li><button type="button" class=${taken ? "taken" : ""} disabled=${fixed} onClick=${() => continueWith(tokens)}
+      title=${fixed ? null : "Continue from here with this one"}>
+    <span class="sign">${taken ? "✓" : ""}</span><span class="said">${text}</span>
+    ${share !== undefined && bar(share)}<span class="number">${value}</span></button></li>`;
+}
+
+/** The conditions of all strategies, in their order of precedence, and the settings of the draw. */
+export function Conditions({ step }) {
+  const cases = state.why?.cases ?? [], otherwise = [{ met: true, text: "no other holds" }];
+  return html`<section aria-label="Conditions">
+    ${cases.length > 0 && html`<h3>The first whose conditions hold decides</h3>`}
+    <ul class="cases">${cases.map(({ strategy, decided, conditions }) => html`<li class="${strategy} ${decided ? "decided" : ""}">
+      <b>${named(strategy)}</b><span>${(conditions.length ? conditions : otherwise).map(({ met, text }) =>
+        html`<span>${met ? "✓" : "✗"} ${text}</span>`)}</span></li>`)}</ul>
+    <p class="faint">Temperature ${step.temperature.toFixed(2)}, top-p ${step.top_p.toFixed(2)}, top-k ${step.top_k || "off"},
+      ${" "}min-p ${step.min_p.toFixed(2)}${step.source && `, from ${step.source.name}, line ${step.source.line}`}</p></section>`;
 }

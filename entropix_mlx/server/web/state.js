@@ -1,63 +1,50 @@
 /** What the page shows, and how it is drawn again when that changes. */
-import { newChat } from "./chats.js";
+import { newChat, shownAnswer } from "./chats.js";
+
+const embedded = (id) => JSON.parse(document.getElementById(id)?.textContent ?? "null");
+const SETTINGS = "entropix.settings";
 
 /** The words that the page shares with the terminal UI. */
-export const WORDS = JSON.parse(document.getElementById("vocabulary").textContent);
+export const WORDS = embedded("vocabulary");
+/** The answer that this file holds, which needs no server; null on a server's page. */
+export const RECORDED = embedded("recorded");
 
-/** The answer that this page was written with, without a server; null on a server's page. */
-export const RECORDED = JSON.parse(document.getElementById("recorded")?.textContent ?? "null");
-
-const SETTINGS = "entropix.settings";
-const DEFAULTS = {
-  sampler: "", profile: "", temperature: "", seed: "", tokens: "512", forks: "", thoughts: "",
-  system: "", colours: "strategy", markdown: true, theme: "",
-};
-
+/** The settings by the names of a request's fields; an empty one is left to the server. */
 function readSettings() {
+  const none = { model: "", sampler: "", profile: "", temperature: "", seed: "", branch: "", think: "" };
+  const defaults = { ...none, max_tokens: "512", system: "", markdown: true };
   try {
-    return { ...DEFAULTS, ...JSON.parse(localStorage.getItem(SETTINGS)) };
+    return { ...defaults, ...JSON.parse(localStorage.getItem(SETTINGS)) };
   } catch {
-    return { ...DEFAULTS };
+    return defaults;
   }
 }
 
+/**
+ * `map` has the strategies with their bounds and the scales of the gauges, `running` the answer that is
+ * being generated and how to abort it, `pointed` the turn, the answer and the index of the selected token,
+ * and `why` the explanation of its decision. `problem` is an error that belongs to no answer.
+ * @type {any}
+ */
 export const state = {
-  /** What the server says of its models. @type {any[]} */
-  models: [],
-  model: "",
-  settings: readSettings(),
-  /** The regions of H and V and the scales of the gauges, by the settings. @type {any} */
-  map: { tree: [], scales: {} },
-  chat: newChat(),
-  /** Of the answer that is being generated. @type {AbortController | null} */
-  running: null,
-  /** The answer that grows or grew last. @type {import("./chats.js").Answer | null} */
-  current: null,
-  /** The token that is looked at. @type {{answer: any, index: number, turn: any} | null} */
-  pointed: null,
-  /** Why that token was decided as it was. @type {any} */
-  why: null,
-  /** The dialog that is open. */
-  dialog: "",
-  /** What the server could not do when nothing was asked. @type {any} */
-  problem: null,
-  /** Whether the list of chats is open on a narrow screen. */
-  chatsOpen: false,
+  models: [], settings: readSettings(), map: { tree: [], scales: {} }, problem: null, dialog: false,
+  chat: newChat(), chats: [], chatsOpen: false, running: null, pointed: null, why: null,
 };
 
-/** What the server says of the model that is asked. */
-export const card = () => state.models.find((model) => model.id === state.model)?.entropix ?? {};
-export const sampler = () => state.settings.sampler || card().sampler;
+/** What the server says about the selected model, or else about the loaded one. */
+export const card = () =>
+  state.models.find(({ id, entropix }) => state.settings.model ? id === state.settings.model : entropix?.loaded) ?? state.models[0];
+export const sampler = () => state.settings.sampler || card()?.entropix.sampler;
+/** The answer that is being generated, or else the last one. */
+export const current = () => state.running?.answer ?? shownAnswer(state.chat.turns.at(-1));
 
 let render = () => {}, waiting = false;
-/** @param {() => void} how to draw the page */
 export const drawWith = (how) => { render = how; };
 
-/** Draw the page, once for all changes of a moment. */
+/** Draw the page in the next frame, once for all changes until then. */
 export function draw() {
-  if (waiting) return;
+  if (!waiting) requestAnimationFrame(() => { waiting = false; render(); });
   waiting = true;
-  requestAnimationFrame(() => { waiting = false; render(); });
 }
 
 export function set(changes) {
