@@ -19,7 +19,6 @@ import math
 import re
 import sys
 import textwrap
-import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -29,6 +28,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import tomlkit
 from cyclopts.argument import Argument
 from textual.keys import format_key
 
@@ -37,7 +37,7 @@ from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles import tree
 from entropix_mlx.profiles.confidence import SCORES
 from entropix_mlx.profiles.fields import LARGEST_TOP_K
-from entropix_mlx.samplers.registry import SAMPLERS
+from entropix_mlx.profiles.sampler_specs import FILTERS, SAMPLERS
 from entropix_mlx.traces import trace
 
 ROOT = Path(__file__).parents[1]
@@ -54,8 +54,6 @@ COLOURS = {
 }
 """Names of the colours of `palette.SWATCHES`."""
 SYMBOLS = {"entropy": "H", "varentropy": "V"}
-FILTERS = ("temperature", "top_p", "top_k", "min_p")
-"""The parameters that most samplers take."""
 PLACES = ("app", "chat", "composer", "transcript", "view")
 """Where the keys of a configuration file are: dialogs have keys of their own."""
 TYPES = {"int": "integer", "float": "number", "str": "text", "tuple": "list", "Sequence": "list"}
@@ -136,13 +134,13 @@ def _affine(affine: tree.Affine) -> str:
 
 def samplers() -> str:
     """Return the samplers, with their parameters and options."""
-    table = tomllib.loads((PROFILES / "samplers.toml").read_text("utf-8"))
+    reference = tomlkit.parse((PROFILES / "reference.toml").read_text("utf-8"))
     lines = []
-    for name, sampler in table["samplers"].items():
-        takes = "all" if len(sampler["takes"]) == len(FILTERS) else ", ".join(sampler["takes"])
-        lines.append(f"- **`{name}`**{f' ({takes})' if takes else ''}: {sampler['help']}")
-        for option, about in sampler.get("options", {}).items():
-            lines.append(f"  - `{option}` = {about['default']}: {about['help']}")
+    for name, sampler in SAMPLERS.items():
+        takes = "all" if sampler.filters == FILTERS else ", ".join(sampler.filters)
+        lines.append(f"- **`{name}`**{f' ({takes})' if takes else ''}: {sampler.help}")
+        for option, value in reference["samplers"].get(name, {}).items():
+            lines.append(f"  - `{option}` = {value}: {value.trivia.comment.removeprefix('# ')}")
     return "\n".join(lines)
 
 

@@ -78,12 +78,13 @@ def from_record(kind: type[T], record: Any) -> T:
         raise ValueError(explained(error, 1)) from None
 
 
-def explained(error: Any, skipped: int = 0) -> str:
+def explained(error: Any, skipped: int | None = 0, whole: str = "the record") -> str:
     """Return the first mistake of a pydantic `ValidationError` as a sentence about its field.
 
     Args:
         error: the `ValidationError`.
-        skipped: steps of the way to the field that are left out.
+        skipped: steps of the way to the field that are left out; None for all of them.
+        whole: what is wrong where no field of it is named.
     """
     first = error.errors(include_url=False)[0]
     if first["type"] == "missing":
@@ -91,9 +92,9 @@ def explained(error: Any, skipped: int = 0) -> str:
     else:
         message = first["msg"].replace("Input should", "must").removeprefix("Value error, ")
         message += "" if first["type"] == "value_error" else f", not {brief(first['input'])}"
-    path = first["loc"][skipped:]
+    path = () if skipped is None else first["loc"][skipped:]
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return f"{where.removeprefix('.') or 'the record'} {message}"
+    return f"{where.removeprefix('.') or whole} {message}".lstrip()
 
 
 @cache

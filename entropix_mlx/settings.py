@@ -27,11 +27,13 @@ from typing import (
     get_type_hints,
 )
 
+from pydantic import Field
+
 from .constraints.constraint import Constraint
 from .errors import SamplerError, SettingsError
-from .profiles.fields import LARGEST_WHOLE, Number, Rule, one_of, shown
+from .profiles.fields import LARGEST_WHOLE, Finite, Rule, one_of, rule_of, shown, whole
 from .profiles.profile import AUTO, REFERENCE, Profile, resolve
-from .profiles.sampler_specs import parameters
+from .profiles.sampler_specs import PARAMETERS
 from .profiles.sections import MOST_ANSWERS
 from .samplers.registry import find_sampler, make_sampler
 
@@ -50,7 +52,7 @@ SEED_BITS = 32  # of a seed that was drawn: short enough to be typed again
 
 def number_or_mode(most: int, *modes: str) -> Rule:
     """Return a rule for a whole number from 1, or a word."""
-    number = Number(1, most, whole=True)
+    number = whole(1, most)
 
     def check(value: Any) -> str | int:
         try:
@@ -62,6 +64,7 @@ def number_or_mode(most: int, *modes: str) -> Rule:
 
 
 ANSWERS = number_or_mode(MOST_ANSWERS, "auto")
+Times = Annotated[Finite, Field(ge=1, le=MOST_ANSWERS)]
 
 
 def of_type(kind: type | tuple[type, ...], what: str) -> Rule:
@@ -106,8 +109,8 @@ class SettingsOption(NamedTuple):
 
     @property
     def help(self) -> str:
-        known = parameters()
-        return known[self.name].help if self.name in known else _docstrings()[self.name]
+        parameter = PARAMETERS.get(self.name)
+        return parameter.help if parameter else _docstrings()[self.name]
 
     @property
     def keys(self) -> set[str]:
@@ -117,12 +120,12 @@ class SettingsOption(NamedTuple):
 
 
 def _whole(low: int, high: int = LARGEST_WHOLE, **about: Any) -> SettingsOption:
-    return SettingsOption(Number(low, high, whole=True), decides=False, **about)
+    return SettingsOption(whole(low, high), decides=False, **about)
 
 
 def _parameter(name: str, **about: Any) -> SettingsOption:
-    """A sampling parameter, as ``samplers.toml`` describes it."""
-    return SettingsOption(parameters()[name].rule, error=SamplerError, **about)
+    """A sampling parameter, as `PARAMETERS` describes it."""
+    return SettingsOption(PARAMETERS[name].rule, error=SamplerError, **about)
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ class Settings:
     """Answers of which the best is chosen: N, or auto for several where the first is unsure. The
     section ``answers`` of the profile says how. For `stream_answers`, `generate`, `batch_generate`
     and `Session`."""
-    budget: Annotated[float, SettingsOption(Number(1, MOST_ANSWERS), decides=False)] = 2.0
+    budget: Annotated[float, SettingsOption(rule_of(Times), decides=False)] = 2.0
     """Tokens that answers=auto may spend, in times those of single answers. On average over the
     prompts of a batch or a conversation."""
     thinking_budget: Annotated[int | None, _whole(0)] = None
@@ -248,7 +251,7 @@ class Settings:
     @property
     def parameters(self) -> dict[str, Any]:
         """The sampling parameters that are stated."""
-        given = {name: getattr(self, name) for name in parameters()}
+        given = {name: getattr(self, name) for name in PARAMETERS}
         return {name: value for name, value in given.items() if value is not None}
 
     @property

@@ -24,7 +24,7 @@ from ..engine.sequence import Sequence as TextSequence
 from ..models import caches
 from ..models.base import LanguageModel
 from ..models.ranks import share
-from ..samplers.registry import find_sampler
+from ..profiles.sampler_specs import FILTERS
 from ..settings import ResolvedSettings, Settings, draw_seed
 from ..step import Step
 
@@ -101,10 +101,8 @@ class Several:
 
 def further(settings: Settings, rule: Any) -> Settings:
     """Return the settings of the answers behind the first one."""
-    none_of_its_own = replace(
-        settings, answers=1, temperature=rule.temperature, top_p=None, top_k=None, min_p=None
-    )
-    return find_sampler(FURTHER_SAMPLER).fitting(none_of_its_own)
+    filters: dict[str, Any] = {**dict.fromkeys(FILTERS), "temperature": rule.temperature}
+    return replace(settings, answers=1, sampler=FURTHER_SAMPLER, **filters)
 
 
 class Runner:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
@@ -95,7 +94,7 @@ def _solve_thresholds(model: ModelOptions, name: str, tokens: int, seed: int) ->
     table = Table(("strategy", "share"), rates, "Tokens on held-out prompts")
     output.report(table.to_text())
     # What is calibrated separately stays.
-    return profile.replace({"abstain": asdict(profile_for(loaded.config).abstain)})
+    return profile.replace({"abstain": profile_for(loaded.config).abstain.model_dump()})
 
 
 def _solve_abstention(
@@ -144,7 +143,7 @@ def _solve_abstention(
     profile = profile_for(config)
     record = {"model": name, "fingerprint": fingerprint(config)} | profile.calibration
     return profile.replace(
-        {"abstain": asdict(abstain), "name": name.lower(), "calibration": record}
+        {"abstain": abstain.model_dump(), "name": name.lower(), "calibration": record}
     )
 
 

@@ -70,8 +70,8 @@ def fit_threshold(
             " needed: with fewer, the risk is larger than it seems. Take more questions (--limit),"
             " or allow a higher --risk"
         )
-    tasks = dict.fromkeys(record.task for record in records)
-    return Abstain(best, threshold, risk, len(records), ", ".join(tasks))
+    tasks = ", ".join(dict.fromkeys(record.task for record in records))
+    return Abstain(score=best, threshold=threshold, risk=risk, n=len(records), task=tasks)
 
 
 def lowest_threshold(scores: Floats, right: Bools, risk: float) -> float | None:

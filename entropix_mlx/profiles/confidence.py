@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from ..errors import brief
 from ..step import NOT_OF_THE_MODEL, Step
 
 SCORED = ("logprob", "entropy", "varentropy", "margin")
@@ -46,19 +45,25 @@ def lowest_group(values: Sequence[float], length: int = GROUP) -> float:
 
 @dataclass(frozen=True)
 class Score:
-    """How a score is computed from an answer's own tokens, and where it is from."""
+    """A function of one metric of an answer's tokens, and where it is from."""
 
-    of: Callable[[AnswerMetrics], float]
+    metric: str
+    """The field of `AnswerMetrics`; where it was not measured, the score is unknown."""
+    function: Callable[[Sequence[float]], float]
     formula: str
     """With t for the tokens of an answer, p for a token's probability, H for entropy."""
     published: str
     unit: str = ""
-    lower_is_surer: bool = False
-    needs: str = "logprob"
-    """The metric of `AnswerMetrics` without which it is unknown."""
+
+    @property
+    def lower_is_surer(self) -> bool:
+        return self.metric in ("entropy", "varentropy")
+
+    def of(self, tokens: AnswerMetrics) -> float:
+        return self.function(getattr(tokens, self.metric))
 
     def known(self, tokens: AnswerMetrics) -> bool:
-        values = getattr(tokens, self.needs)
+        values = getattr(tokens, self.metric)
         return bool(values) and not any(map(math.isnan, values))
 
 
@@ -66,56 +71,30 @@ NATS, BITS = "nats", "bits"
 
 SCORES: dict[str, Score] = {
     "mean_logprob": Score(
-        lambda tokens: fmean(tokens.logprob),
+        "logprob",
+        fmean,
         "1/n Σ ln p(t)",
         "length-normalised log probability; lm-polygraph `Perplexity` is −1 times it",
         NATS,
     ),
     "lowest_logprob": Score(
-        lambda tokens: lowest_group(tokens.logprob),
+        "logprob",
+        lowest_group,
         f"lowest mean of ln p(t) over {GROUP} tokens in a row",
         "this package",
         NATS,
     ),
-    "min_margin": Score(
-        lambda tokens: min(tokens.margin), "min (p₁ − p₂)", "margin", needs="margin"
-    ),
+    "min_margin": Score("margin", min, "min (p₁ − p₂)", "margin"),
     "mean_entropy": Score(
-        lambda tokens: fmean(tokens.entropy),
-        "1/n Σ H(t)",
-        "lm-polygraph `MeanTokenEntropy`, there in nats",
-        BITS,
-        lower_is_surer=True,
-        needs="entropy",
+        "entropy", fmean, "1/n Σ H(t)", "lm-polygraph `MeanTokenEntropy`, there in nats", BITS
     ),
-    "max_entropy": Score(
-        lambda tokens: max(tokens.entropy),
-        "max H(t)",
-        "maximum token entropy",
-        BITS,
-        lower_is_surer=True,
-        needs="entropy",
-    ),
-    "mean_varentropy": Score(
-        lambda tokens: fmean(tokens.varentropy),
-        "1/n Σ V(t)",
-        "entropix",
-        "bits²",
-        lower_is_surer=True,
-        needs="varentropy",
-    ),
+    "max_entropy": Score("entropy", max, "max H(t)", "maximum token entropy", BITS),
+    "mean_varentropy": Score("varentropy", fmean, "1/n Σ V(t)", "entropix", "bits²"),
 }
 """By name: a score of an answer that has at least one token of its own."""
 NO_SCORE = "none"  # the score of a profile that calls no answer unsure
 ADVICE = "check it, or ask more precisely"
 """With an answer that is unsure."""
-
-
-def check_score(value: Any) -> str:
-    known = (NO_SCORE, *SCORES)
-    if value not in known:
-        raise ValueError(f"must be one of {', '.join(known)}, not {brief(value)}")
-    return str(value)
 
 
 @dataclass(frozen=True)

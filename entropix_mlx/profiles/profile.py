@@ -6,65 +6,46 @@ rest comes from the profile named by its ``extends`` key, `reference` by default
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import Field, ValidationError
 
 from .. import limits
 from ..errors import ConfigurationError, ProfileError, brief
 from ..files import expanded
 from ..models.config import ModelShape, fingerprint
 from ..records import explained, parse_toml
-from . import sampler_specs
-from .fields import overlaid, unknown
-from .sections import (
-    FIXED,
-    Abstain,
-    Adaptive,
-    AnswersRule,
-    Base,
-    Baselines,
-    BranchStrategy,
-    PositionScore,
-    Resample,
-    RetrievalRule,
-    Targets,
-    Think,
-    Thresholds,
-)
+from . import sections
+from .fields import hint, overlaid
 
 REFERENCE = "reference"
+AUTO = "auto"  # names the profile that fits the model
 
 
-@dataclass(frozen=True, config=FIXED)
-class Profile:
+class Profile(sections.Section):
     """All numbers that samplers and interventions use. `Profile.load` reads and checks one."""
 
-    name: str
-    description: str
-    base: Base
-    thresholds: Thresholds
-    think: Think
-    notes: RetrievalRule
-    branch: BranchStrategy
-    resample: Resample
-    adaptive: Adaptive
-    position_score: PositionScore
-    baselines: Baselines
-    targets: Targets
-    abstain: Abstain
-    answers: AnswersRule
-    samplers: dict[str, dict[str, Any]]
-    """The options of each sampler's own, by its name: ``samplers["top_n_sigma"]["n_sigma"]``."""
-    calibration: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    description: str = ""
+    base: sections.Base
+    thresholds: sections.Thresholds
+    think: sections.Think
+    notes: sections.RetrievalRule
+    branch: sections.BranchStrategy
+    resample: sections.Resample
+    adaptive: sections.Adaptive
+    position_score: sections.PositionScore
+    baselines: sections.Baselines
+    targets: sections.Targets
+    abstain: sections.Abstain
+    answers: sections.AnswersRule
+    samplers: sections.SamplerOptions
+    calibration: dict[str, Any] = Field(default={})
     """What the thresholds were solved from; empty for a profile written by hand."""
 
     @classmethod
@@ -84,7 +65,7 @@ class Profile:
         Raises:
             ProfileError: a field is unknown or out of range; the message begins with `source`.
         """
-        return _build(overlaid(dataclasses.asdict(self), changes), source)
+        return _build(overlaid(self.model_dump(), changes), source)
 
 
 def differences(first: Profile, second: Profile) -> dict[str, tuple[Any, Any]]:
@@ -94,21 +75,19 @@ def differences(first: Profile, second: Profile) -> dict[str, tuple[Any, Any]]:
 
 
 def _flat(profile: Profile) -> dict[str, Any]:
-    tables = dataclasses.asdict(profile)
+    tables = profile.model_dump(exclude={"name", "description", "calibration"})
     tables |= {f"samplers.{name}": options for name, options in tables.pop("samplers").items()}
     return {
         f"{section}.{name}": value
         for section, content in tables.items()
-        if isinstance(content, dict) and section != "calibration"
         for name, value in content.items()
     }
 
 
 @functools.cache
 def builtin_names() -> tuple[str, ...]:
-    names = (file.name for file in resources.files("entropix_mlx.profiles").iterdir())
-    tables = (name for name in names if name.endswith(".toml") and name != sampler_specs.FILE)
-    return tuple(sorted(name.removesuffix(".toml") for name in tables))
+    names = (file.name for file in resources.files(__package__).iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
 def read_source(name: str | Path) -> tuple[str, str]:
@@ -118,7 +97,7 @@ def read_source(name: str | Path) -> tuple[str, str]:
         ProfileError: there is no profile of that name, and no such file.
     """
     if str(name) in builtin_names():
-        file = resources.files("entropix_mlx.profiles") / f"{name}.toml"
+        file = resources.files(__package__) / f"{name}.toml"
         return f"profile {name}", file.read_text(encoding="utf-8")
     try:
         return str(name), limits.read_text(Path(name), limits.PROFILE_BYTES)
@@ -137,9 +116,12 @@ def _builtin(name: str) -> Profile:
 def _read(profile: str | Path, extending: list[str]) -> Profile:
     """Read a profile; `extending` lists those that are being read because they extend it."""
     source, text = read_source(profile)
-    data = _parse(text, source)
+    try:
+        data = parse_toml(text)
+    except ValueError as error:  # also a whole number of more digits than Python reads
+        raise ProfileError(f"{source}: not valid TOML: {error}") from error
     if str(profile) == REFERENCE:
-        return _build(data | {"samplers": {}}, source)
+        return _build(data, source)
     parent = data.pop("extends", REFERENCE)
     if isinstance(parent, str) and parent not in builtin_names():
         parent = str(Path(profile).parent / parent)
@@ -153,59 +135,34 @@ def _read(profile: str | Path, extending: list[str]) -> Profile:
     return _read(parent, extending).replace(data, source=source)
 
 
-def _parse(text: str, source: str) -> dict[str, Any]:
-    try:
-        return parse_toml(text)
-    except ValueError as error:  # also a whole number of more digits than Python reads
-        raise ProfileError(f"{source}: not valid TOML: {error}") from error
-    except RecursionError as error:
-        raise ProfileError(f"{source}: its tables or lists are nested too deeply") from error
-
-
 def _build(data: Mapping[str, Any], source: str) -> Profile:
     """Return a checked profile.
 
     Raises:
         ProfileError: a field is unknown, missing or out of range; the message names it.
     """
-    samplers = sampler_specs.complete(data.get("samplers", {}), source)
-    stated = {"name": "", "description": ""} | dict(data) | {"samplers": samplers}
     try:
-        profile = _adapter().validate_python(stated)
+        profile = Profile.model_validate(data)
     except ValidationError as error:
         raise ProfileError(f"{source}: {_mistake(error)}") from None
-    _check_order(profile.adaptive, source)
+    if reversed_limits := profile.adaptive.reversed_limits():
+        raise ProfileError(f"{source}: {reversed_limits}")
     return profile
-
-
-@functools.cache
-def _adapter() -> TypeAdapter[Profile]:
-    return TypeAdapter(Profile)
 
 
 def _mistake(error: ValidationError) -> str:
     """Return what is wrong in a profile, with what may be meant by an unknown name."""
     first = error.errors(include_url=False)[0]
     *path, name = map(str, first["loc"])
-    if first["type"] == "dataclass_type":
-        return f"[{name}] must be a table"
-    if first["type"] != "unexpected_keyword_argument":
+    if first["type"] == "model_type":
+        return f"[{'.'.join([*path, name])}] must be a table"
+    if first["type"] != "extra_forbidden":
         return explained(error)
-    section = get_type_hints(Profile)[path[0]] if path else Profile
-    known = [field.name for field in dataclasses.fields(section)]
-    return unknown(name, known, "".join(f"{step}." for step in path))
-
-
-def _check_order(adaptive: Adaptive, source: str) -> None:
-    for name in ("top_p", "top_k", "min_p"):
-        low, high = getattr(adaptive, f"min_{name}"), getattr(adaptive, f"max_{name}")
-        if low > high:
-            raise ProfileError(
-                f"{source}: adaptive.min_{name} ({low}) exceeds adaptive.max_{name} ({high})"
-            )
-
-
-AUTO = "auto"  # names the profile that fits the model
+    section: Any = Profile
+    for step in path:
+        section = section.model_fields[step].annotation
+    prefix = "".join(f"{step}." for step in path)
+    return f"unknown field {prefix}{name:.60}; {hint(name, section.model_fields, prefix)}"
 
 
 def user_folder() -> Path:
@@ -214,13 +171,21 @@ def user_folder() -> Path:
 
 
 def profile_for(config: ModelShape) -> Profile:
-    """Return the profile calibrated for a model: a user's newest that is valid, or a built-in
-    one."""
+    """Return the profile that was calibrated for a model: the user's newest, or a built-in one."""
     key = fingerprint(config)
-    for profile in _candidates():
-        if profile.calibration.get("fingerprint") == key:
-            return profile
-    return Profile.load(REFERENCE)
+    fitting = (p for p in _candidates() if p.calibration.get("fingerprint") == key)
+    return next(fitting, Profile.load(REFERENCE))
+
+
+def _candidates() -> Iterator[Profile]:
+    """Yield all profiles that are valid: the user's, the newest first, and the built-in ones."""
+    own = sorted(user_folder().glob("*.toml"), key=lambda file: -file.stat().st_mtime)
+    sources: list[str | Path] = [*own, *builtin_names()]
+    for source in sources:
+        try:
+            yield Profile.load(source)
+        except ProfileError:
+            continue
 
 
 def resolve(
@@ -235,14 +200,3 @@ def resolve(
     """
     found = profile_for(config) if profile == AUTO else Profile.load(profile)
     return found.replace(changes or {})
-
-
-def _candidates() -> Iterator[Profile]:
-    files = user_folder().glob("*.toml") if user_folder().is_dir() else ()
-    own = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
-    sources: list[str | Path] = [*own, *builtin_names()]
-    for source in sources:
-        try:
-            yield Profile.load(source)
-        except ProfileError:
-            continue

@@ -1,43 +1,70 @@
-"""The samplers and their parameters, as ``samplers.toml`` describes them; no MLX, no sampler
-yet."""
+"""The samplers and their parameters: one description for the command line, the server, the settings
+screen and the documentation. No MLX, and no sampler yet.
+
+A new sampler is a row of `SAMPLERS` and a module in ``samplers/``; an option of its own is a field
+of `sections.SamplerOptions`.
+"""
 
 from __future__ import annotations
 
-import functools
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from importlib import resources
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
 
-from ..errors import ProfileError, SamplerError
-from .fields import (
-    LARGEST,
-    LARGEST_TOP_K,
-    Number,
-    Rule,
-    check_biases,
-    reject_unknown,
-)
+from pydantic import Field
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from ..errors import SamplerError
+from .fields import LARGEST_TOP_K, LARGEST_WHOLE, Finite, Positive, Rule, Share, Whole, rule_of
 
-    Record = TypeVar("Record", bound=DataclassInstance)
-
-FILE = "samplers.toml"
+TokenBiases = dict[Annotated[int, Field(ge=0, le=LARGEST_WHOLE)], Finite]
+"""By the ids of tokens, which JSON writes as texts."""
+Penalty = Annotated[Finite, Field(ge=-100, le=100)]
 
 
 @dataclass(frozen=True)
-class Option:
-    """A number, or the like, that a sampler takes."""
+class Parameter:
+    """A sampling parameter, which a user states for an answer."""
 
-    name: str
-    rule: Rule  # checks a value, as `fields.py` says
+    type: Any
     help: str
-    default: Any = None  # the value of a sampler's own option where a profile does not state one
     every: bool = False  # whether every sampler takes it
+
+    @cached_property
+    def rule(self) -> Rule:
+        return rule_of(self.type)
+
+
+PARAMETERS: Mapping[str, Parameter] = {
+    "temperature": Parameter(Positive, "base temperature (0 makes a baseline greedy)"),
+    "top_p": Parameter(
+        Annotated[Share, Field(gt=0)], "keep the most probable tokens that reach this mass"
+    ),
+    "top_k": Parameter(
+        Annotated[Whole, Field(ge=0, le=LARGEST_TOP_K)],
+        "keep this many of the most probable tokens (0: off, for baselines only)",
+    ),
+    "min_p": Parameter(Share, "keep tokens of at least this share of the top probability"),
+    "logit_bias": Parameter(
+        TokenBiases, "add this to the logits of tokens that are given by their ids", every=True
+    ),
+    "repetition_penalty": Parameter(
+        Annotated[Finite, Field(gt=0, le=100)],
+        "divide positive logits of tokens in the prompt or answer by this, multiply negative ones"
+        " (1: off)",
+        every=True,
+    ),
+    "presence_penalty": Parameter(
+        Penalty, "subtract this from the logits of tokens in the answer (0: off)", every=True
+    ),
+    "frequency_penalty": Parameter(
+        Penalty,
+        "subtract this from a token's logit for each time that it occurs in the answer (0: off)",
+        every=True,
+    ),
+}
+EVERY = tuple(name for name, parameter in PARAMETERS.items() if parameter.every)
+FILTERS = tuple(name for name in PARAMETERS if name not in EVERY)
 
 
 @dataclass(frozen=True)
@@ -46,10 +73,13 @@ class SamplerSpec:
 
     name: str
     help: str
-    module: str  # of the package `samplers`; it builds the sampler
-    takes: Mapping[str, Option]  # shared parameters that can be given, with its ranges
-    options: Mapping[str, Option]  # its own, which a profile states
-    tree: bool = False
+    filters: tuple[str, ...] = FILTERS  # parameters beside those that every sampler takes
+    module: str = "baselines"  # of the package `samplers`; it builds the sampler
+    tree: bool = False  # whether it decides by the thresholds of a profile
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        return (*self.filters, *EVERY)
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return sampling parameters as plain numbers; those that are None are left out.
@@ -62,100 +92,41 @@ class SamplerSpec:
             raise SamplerError(
                 f"the {self.name} sampler takes no {' or '.join(refused)}: leave it out"
             )
-        found = {}
+        if self.tree and given.get("top_k") == 0:
+            raise SamplerError(f"top_k of the {self.name} sampler must be at least 1: it scales it")
+        checked = {}
         for name, value in given.items():
             try:
-                found[name] = self.takes[name].rule(value)
+                checked[name] = PARAMETERS[name].rule(value)
             except ValueError as error:
                 raise SamplerError(f"{name} of the {self.name} sampler {error}") from None
-        return found
-
-    def fitting(self, settings: Record) -> Record:
-        """Return `Settings` for this sampler, without the parameters that it would refuse."""
-        given = {name: getattr(settings, name) for name in parameters()}
-        refused = [name for name, value in given.items() if not self._accepts(name, value)]
-        changes: dict[str, Any] = {"sampler": self.name, **dict.fromkeys(refused)}
-        return replace(settings, **changes)
-
-    def _accepts(self, name: str, value: Any) -> bool:
-        try:
-            self.check({name: value})
-        except SamplerError:
-            return False
-        return True
-
-    def complete(self, stated: Any, source: str) -> dict[str, Any]:
-        """Return all options: those of a profile's table ``[samplers.NAME]``, and defaults.
-
-        Raises:
-            ProfileError: it is no table, or an option is unknown or out of range.
-        """
-        where = f"samplers.{self.name}"
-        if not isinstance(stated, Mapping):
-            raise ProfileError(f"{source}: [{where}] must be a table")
-        reject_unknown(stated, self.options, source, f"{where}.")
-        found = {}
-        for name, option in self.options.items():
-            try:
-                found[name] = option.rule(stated.get(name, option.default))
-            except ValueError as error:
-                raise ProfileError(f"{source}: {where}.{name} {error}") from None
-        return found
+        return checked
 
 
-def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
-    """Return the options of the samplers that have some: ``result["top_n_sigma"]["n_sigma"]``.
-
-    A profile's tables ``[samplers.NAME]`` need not state anything.
-
-    Raises:
-        ProfileError: it is no table, or a sampler or an option is unknown or out of range.
-    """
-    if not isinstance(stated, Mapping):
-        raise ProfileError(f"{source}: [samplers] must be a table")
-    reject_unknown(stated, specs(), source, "samplers.")
-    values = {name: spec.complete(stated.get(name, {}), source) for name, spec in specs().items()}
-    return {name: options for name, options in values.items() if options}
-
-
-@functools.cache
-def parameters() -> Mapping[str, Option]:
-    shared = _tables()["parameters"]
-    return MappingProxyType({name: _option(name, table) for name, table in shared.items()})
-
-
-@functools.cache
-def specs() -> Mapping[str, SamplerSpec]:
-    samplers = _tables()["samplers"]
-    return MappingProxyType({name: _spec(name, table) for name, table in samplers.items()})
-
-
-@functools.cache
-def _tables() -> dict[str, Any]:
-    """Return the file. Its keys are the arguments of `_spec`, `_option` and `_rule`."""
-    file = resources.files("entropix_mlx.profiles") / FILE
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
-def _spec(name: str, table: Mapping[str, Any]) -> SamplerSpec:
-    shared = _tables()["parameters"]
-    every = [parameter for parameter, about in shared.items() if about.get("every")]
-    narrower, own = table.get("parameters", {}), table.get("options", {})
-    ranges = {each: shared[each] | narrower.get(each, {}) for each in (*table["takes"], *every)}
-    return SamplerSpec(
-        name=name,
-        help=table["help"],
-        module=table.get("module", name),
-        takes={each: _option(each, about) for each, about in ranges.items()},
-        options={option: _option(option, about) for option, about in own.items()},
-        tree=table.get("tree", False),
+SAMPLERS: Mapping[str, SamplerSpec] = {
+    spec.name: spec
+    for spec in (
+        SamplerSpec(
+            "entropix",
+            "the decision tree: entropy, varentropy and attention choose the strategy",
+            module="entropix",
+            tree=True,
+        ),
+        SamplerSpec("greedy", "the most probable token", filters=()),
+        SamplerSpec("temperature", "draw at a fixed temperature"),
+        SamplerSpec("top_p", "draw from the most probable tokens that reach a mass"),
+        SamplerSpec("min_p", "draw from the tokens of at least a share of the top probability"),
+        SamplerSpec(
+            "top_n_sigma",
+            "draw from the tokens whose logit is within n standard deviations of the largest"
+            " (arXiv 2411.07641)",
+        ),
+        SamplerSpec(
+            "p_less", "draw from the tokens at least as probable as Σ p² (arXiv 2509.23234)"
+        ),
+        SamplerSpec(
+            "xtc",
+            "at some positions, exclude all probable tokens but the least probable of them (XTC)",
+        ),
     )
-
-
-def _option(name: str, table: Mapping[str, Any]) -> Option:
-    rule: Rule = check_biases
-    if table["type"] != "token biases":
-        whole, is_open = table["type"] == "whole number", "above" in table
-        low = table["above"] if is_open else table.get("low", -LARGEST)
-        rule = Number(low, table.get("high", LARGEST_TOP_K if whole else LARGEST), whole, is_open)
-    return Option(name, rule, table["help"], table.get("default"), table.get("every", False))
+}

@@ -6,28 +6,26 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, PlainValidator
-from pydantic.dataclasses import dataclass
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
+from ..errors import brief
 from ..step import Metrics
-from .confidence import NO_SCORE, AnswerMetrics, Verdict, check_score, score_of
-from .fields import LARGEST_TOP_K, LARGEST_WHOLE, Number, check_thinking_text
+from .confidence import NO_SCORE, SCORES, AnswerMetrics, Verdict, score_of
+from .fields import Count, Finite, Positive, Share, Threshold, TopK, Whole, one_of
 
-Real = Annotated[float, Number()]
-Positive = Annotated[float, Number(0)]
-Share = Annotated[float, Number(0, 1)]
-Threshold = Annotated[float, Number(-math.inf, math.inf)]
-"""A condition that always holds, or never, has an infinite one."""
-Count = Annotated[int, Number(0, LARGEST_WHOLE, whole=True)]
-TopK = Annotated[int, Number(1, LARGEST_TOP_K, whole=True)]
-FIXED = ConfigDict(extra="forbid")
 PASSAGE = "{passage}"  # where a passage stands in the text that introduces it
+Gap = Annotated[Count, Field(ge=1)]
 
 
-def up_to(most: int, least: int = 1) -> Number:
-    return Number(least, most, whole=True)
+def check_thinking_text(value: Any) -> Any:
+    """Return a thinking text: a text, a token id, or a list of them."""
+    items = value if isinstance(value, list) else [value]
+    fits = all(isinstance(v, (str, int)) and not isinstance(v, bool) and v != "" for v in items)
+    if not items or not fits:
+        raise ValueError(f"must be a text, a token id, or a list of them, not {brief(value)}")
+    return value
 
 
 def check_passage_text(value: str) -> str:
@@ -42,8 +40,13 @@ MOST_FORKS = 8
 MOST_ANSWERS = 64  # to one question
 
 
-@dataclass(frozen=True, config=FIXED)
-class Base:
+class Section(BaseModel):
+    """A table of a profile."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Base(Section):
     """Sampling parameters before a strategy changes them."""
 
     temperature: Positive
@@ -52,8 +55,7 @@ class Base:
     min_p: Share
 
 
-@dataclass(frozen=True, config=FIXED)
-class Thresholds:
+class Thresholds(Section):
     """Where the decision tree splits; the first strategy whose conditions hold wins."""
 
     low_entropy: Threshold
@@ -67,113 +69,110 @@ class Thresholds:
     resample_min_varentropy: Threshold
 
 
-@dataclass(frozen=True, config=FIXED)
-class Think:
+class Think(Section):
     """The thinking text, where and how often it may be inserted, and how to sample without it."""
 
     text: Annotated[str | int | list[str | int], PlainValidator(check_thinking_text)]
     wait: Count
     max_insertions: Count
-    min_gap: Annotated[int, up_to(LARGEST_WHOLE)]
-    temperature_offset: Real
-    temperature_slope: Real
+    min_gap: Gap
+    temperature_offset: Finite
+    temperature_slope: Finite
     max_temperature: Positive
 
 
-@dataclass(frozen=True, config=FIXED)
-class RetrievalRule:
+class RetrievalRule(Section):
     """When a passage of the user's notes is retrieved, and how it is written into the answer."""
 
     when: Literal["lost", "start"]
     min_entropy: Threshold
     min_score: Share
     text: Annotated[str, AfterValidator(check_passage_text)]
-    max_tokens: Annotated[int, up_to(10_000)]
+    max_tokens: Annotated[Whole, Field(ge=1, le=10_000)]
     wait: Count
     max_insertions: Count
-    min_gap: Annotated[int, up_to(LARGEST_WHOLE)]
+    min_gap: Gap
 
 
-@dataclass(frozen=True, config=FIXED)
-class BranchStrategy:
+class BranchStrategy(Section):
     """How far the branches of a fork are followed, how they are compared, and how to sample where
     the strategy is `branch`."""
 
-    width: Annotated[int, up_to(64)]
-    depth: Annotated[int, up_to(1000)]
+    width: Annotated[Whole, Field(ge=1, le=64)]
+    depth: Annotated[Whole, Field(ge=1, le=1000)]
     margin: Positive
     ask_margin: Positive
     max_branches: Count
     min_gap: Count
 
     unforked: Literal["argmax", "draw"]
-    temperature_offset: Real
-    temperature_slope: Real
+    temperature_offset: Finite
+    temperature_slope: Finite
     max_temperature: Positive
-    top_k_slope: Real
+    top_k_slope: Finite
     min_top_k: TopK
 
 
-@dataclass(frozen=True, config=FIXED)
-class Resample:
+class Resample(Section):
     """How to sample where the strategy is `resample`: entropy and varentropy are high."""
 
-    temperature_offset: Real
-    temperature_slope: Real
+    temperature_offset: Finite
+    temperature_slope: Finite
     min_temperature: Positive
-    top_p_slope: Real
+    top_p_slope: Finite
     min_top_p: Share
 
 
-@dataclass(frozen=True, config=FIXED)
-class Adaptive:
+class Adaptive(Section):
     """How to sample where the strategy is `adaptive`: everywhere else."""
 
-    candidates: Annotated[int, up_to(1000)]
-    temperature_logits: Real
-    temperature_attention: Real
-    temperature_agreement: Real
-    top_p_slope: Real
+    candidates: Annotated[Whole, Field(ge=1, le=1000)]
+    temperature_logits: Finite
+    temperature_attention: Finite
+    temperature_agreement: Finite
+    top_p_slope: Finite
     min_top_p: Share
     max_top_p: Share
-    top_k_interaction: Real
-    top_k_agreement: Real
+    top_k_interaction: Finite
+    top_k_agreement: Finite
     min_top_k: TopK
     max_top_k: TopK
-    min_p_slope: Real
+    min_p_slope: Finite
     min_min_p: Share
     max_min_p: Share
 
+    def reversed_limits(self) -> str:
+        """Return which lower limit exceeds its upper one, for a message; empty if none does."""
+        for name in ("top_p", "top_k", "min_p"):
+            low, high = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if low > high:
+                return f"adaptive.min_{name} ({low}) exceeds adaptive.max_{name} ({high})"
+        return ""
 
-@dataclass(frozen=True, config=FIXED)
-class PositionScore:
+
+class PositionScore(Section):
     """Weights of the published score of a position; the score of a token adds its log p."""
 
-    entropy: Real
-    attention_entropy: Real
-    varentropy: Real
-    attention_varentropy: Real
-    agreement: Real
-    interaction_strength: Real
+    entropy: Finite
+    attention_entropy: Finite
+    varentropy: Finite
+    attention_varentropy: Finite
+    agreement: Finite
+    interaction_strength: Finite
 
     def of(self, metrics: Metrics[float]) -> float:
         """Return the score of one position; the score of a token there is log p + this.
 
         A measurement that was not taken (NaN) adds nothing.
         """
-        terms = (
-            self.entropy * (1 - metrics.entropy),
-            self.attention_entropy * (1 - metrics.attention_entropy),
-            self.varentropy * (1 - metrics.varentropy),
-            self.attention_varentropy * (1 - metrics.attention_varentropy),
-            self.agreement * metrics.agreement,
-            self.interaction_strength * metrics.interaction_strength,
-        )
+        low = ("entropy", "attention_entropy", "varentropy", "attention_varentropy")
+        terms: list[float] = [getattr(self, name) * (1 - metrics[name]) for name in low]
+        high = ("agreement", "interaction_strength")
+        terms += [getattr(self, name) * metrics[name] for name in high]
         return sum(term for term in terms if not math.isnan(term))
 
 
-@dataclass(frozen=True, config=FIXED)
-class Baselines:
+class Baselines(Section):
     """Default sampling parameters of the samplers to compare with."""
 
     temperature: Positive
@@ -181,8 +180,7 @@ class Baselines:
     min_p: Share
 
 
-@dataclass(frozen=True, config=FIXED)
-class Targets:
+class Targets(Section):
     """What calibration solves the thresholds for."""
 
     argmax: Share
@@ -191,11 +189,10 @@ class Targets:
     resample: Share
 
 
-@dataclass(frozen=True, config=FIXED)
-class Abstain:
+class Abstain(Section):
     """Which answers are called unsure, as `entropix calibrate --abstain` found it."""
 
-    score: Annotated[str, PlainValidator(check_score)]
+    score: Annotated[str, PlainValidator(one_of(NO_SCORE, *SCORES))]
     threshold: Threshold
     risk: Share
     n: Count
@@ -208,9 +205,28 @@ class Abstain:
         return Verdict(self.score, score_of(self.score, tokens), self.threshold, self.risk)
 
 
-@dataclass(frozen=True, config=FIXED)
-class AnswersRule:
+class AnswersRule(Section):
     """How more answers are drawn to a prompt."""
 
-    count: Annotated[int, up_to(MOST_ANSWERS, 2)]
+    count: Annotated[Whole, Field(ge=2, le=MOST_ANSWERS)]
     temperature: Positive
+
+
+class TopNSigma(Section):
+    """The option of the sampler `top_n_sigma`."""
+
+    n_sigma: Positive
+
+
+class Xtc(Section):
+    """The options of the sampler `xtc`."""
+
+    threshold: Share
+    probability: Share
+
+
+class SamplerOptions(Section):
+    """Options of samplers of their own; those that answers share are `sampler_specs.PARAMETERS`."""
+
+    top_n_sigma: TopNSigma
+    xtc: Xtc

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 from .fields import LARGEST_TOP_K
 from .profile import Profile
+from .sections import Adaptive, Base, BranchStrategy, Resample, Think
 
 TREE_SAMPLER = "entropix"  # the sampler that decides by this table
 
@@ -42,130 +43,88 @@ class TreeRow(NamedTuple):
 
 def table(profile: Profile) -> list[TreeRow]:
     """Return the decision tree of a profile, in the order of precedence."""
-    at = profile.thresholds
+    at, base = profile.thresholds, profile.base
+    usual = tuple(map(Affine, (base.temperature, base.top_p, base.top_k, base.min_p)))
+    certain = {"entropy": (-inf, at.low_entropy), "varentropy": (-inf, at.low_varentropy)}
+    lost = {
+        "entropy": (at.think_min_entropy, inf),
+        "varentropy": (-inf, at.think_max_varentropy),
+    }
+    forking = {
+        "entropy": (-inf, at.branch_max_entropy),
+        "varentropy": (at.branch_min_varentropy, inf),
+        "margin": (-inf, at.branch_max_margin),
+    }
+    chaotic = {
+        "entropy": (at.resample_min_entropy, inf),
+        "varentropy": (at.resample_min_varentropy, inf),
+    }
     return [
-        _base_row(
-            profile,
-            Strategy.ARGMAX,
-            entropy=(-inf, at.low_entropy),
-            varentropy=(-inf, at.low_varentropy),
-        ),
-        _think_row(profile),
-        _branch_row(profile),
-        _resample_row(profile),
-        _adaptive_row(profile),
+        TreeRow(Strategy.ARGMAX, certain, *usual),
+        TreeRow(Strategy.THINK, lost, *usual)._replace(**_think(profile.think, base)),
+        TreeRow(Strategy.BRANCH, forking, *usual)._replace(**_branch(profile.branch, base)),
+        TreeRow(Strategy.RESAMPLE, chaotic, *usual)._replace(**_resample(profile.resample, base)),
+        TreeRow(Strategy.ADAPTIVE, {}, **_adaptive(profile.adaptive, base)),
     ]
 
 
-def _base_row(profile: Profile, strategy: Strategy, **bounds: tuple[float, float]) -> TreeRow:
-    base = profile.base
-    return TreeRow(
-        strategy,
-        bounds,
-        temperature=Affine(base.temperature),
-        top_p=Affine(base.top_p),
-        top_k=Affine(base.top_k),
-        min_p=Affine(base.min_p),
-    )
+def _times(factor: float, constant: float, slopes: dict[str, float], **clip: float) -> Affine:
+    """Return a multiple of constant + Σ slope · metric; the result is clipped."""
+    scaled = {name: factor * slope for name, slope in slopes.items()}
+    return Affine(factor * constant, scaled, **clip)
 
 
-def _think_row(profile: Profile) -> TreeRow:
-    at, rule, temperature = profile.thresholds, profile.think, profile.base.temperature
-    return _base_row(
-        profile,
-        Strategy.THINK,
-        entropy=(at.think_min_entropy, inf),
-        varentropy=(-inf, at.think_max_varentropy),
-    )._replace(
-        temperature=Affine(
-            temperature * rule.temperature_offset,
-            {"attention_entropy": temperature * rule.temperature_slope},
-            high=rule.max_temperature,
-        )
-    )
+def _think(rule: Think, base: Base) -> dict[str, Any]:
+    slopes = {"attention_entropy": rule.temperature_slope}
+    high = rule.max_temperature
+    return {"temperature": _times(base.temperature, rule.temperature_offset, slopes, high=high)}
 
 
-def _branch_row(profile: Profile) -> TreeRow:
-    at, rule, base = profile.thresholds, profile.branch, profile.base
-    return _base_row(
-        profile,
-        Strategy.BRANCH,
-        entropy=(-inf, at.branch_max_entropy),
-        varentropy=(at.branch_min_varentropy, inf),
-        margin=(-inf, at.branch_max_margin),
-    )._replace(
-        temperature=Affine(
-            base.temperature * rule.temperature_offset,
-            {"interaction_strength": base.temperature * rule.temperature_slope},
-            high=rule.max_temperature,
-        ),
-        top_k=Affine(
-            base.top_k * (1 + rule.top_k_slope),
-            {"agreement": -base.top_k * rule.top_k_slope},
+def _branch(rule: BranchStrategy, base: Base) -> dict[str, Any]:
+    slopes = {"interaction_strength": rule.temperature_slope}
+    high = rule.max_temperature
+    return {
+        "temperature": _times(base.temperature, rule.temperature_offset, slopes, high=high),
+        "top_k": _times(
+            base.top_k,
+            1 + rule.top_k_slope,
+            {"agreement": -rule.top_k_slope},
             low=rule.min_top_k,
             high=LARGEST_TOP_K,
         ),
-    )
+    }
 
 
-def _resample_row(profile: Profile) -> TreeRow:
-    at, rule, base = profile.thresholds, profile.resample, profile.base
-    return _base_row(
-        profile,
-        Strategy.RESAMPLE,
-        entropy=(at.resample_min_entropy, inf),
-        varentropy=(at.resample_min_varentropy, inf),
-    )._replace(
-        temperature=Affine(
-            base.temperature * rule.temperature_offset,
-            {"attention_varentropy": base.temperature * rule.temperature_slope},
-            low=rule.min_temperature,
-        ),
-        top_p=Affine(base.top_p, {"attention_entropy": -rule.top_p_slope}, low=rule.min_top_p),
-    )
+def _resample(rule: Resample, base: Base) -> dict[str, Any]:
+    slopes = {"attention_varentropy": rule.temperature_slope}
+    low = rule.min_temperature
+    return {
+        "temperature": _times(base.temperature, rule.temperature_offset, slopes, low=low),
+        "top_p": Affine(base.top_p, {"attention_entropy": -rule.top_p_slope}, low=rule.min_top_p),
+    }
 
 
-def _adaptive_row(profile: Profile) -> TreeRow:
-    base, rule = profile.base, profile.adaptive
-    return TreeRow(
-        Strategy.ADAPTIVE,
-        {},
-        temperature=Affine(
-            base.temperature,
-            {
-                "entropy": base.temperature * rule.temperature_logits,
-                "varentropy": base.temperature * rule.temperature_logits,
-                "attention_entropy": base.temperature * rule.temperature_attention,
-                "attention_varentropy": base.temperature * rule.temperature_attention,
-                "agreement": -base.temperature * rule.temperature_agreement,
-            },
-            low=0.0,
-        ),
-        top_p=Affine(
-            base.top_p,
-            {"attention_varentropy": base.top_p * rule.top_p_slope},
-            rule.min_top_p,
-            rule.max_top_p,
-        ),
-        top_k=Affine(
-            base.top_k + 0.5,  # rounded to the nearest, by rounding down
-            {
-                "interaction_strength": base.top_k * rule.top_k_interaction,
-                "agreement": -base.top_k * rule.top_k_agreement,
-            },
-            rule.min_top_k,
-            rule.max_top_k,
-        ),
-        min_p=Affine(
-            base.min_p,
-            {
-                "entropy": -base.min_p * rule.min_p_slope,
-                "varentropy": -base.min_p * rule.min_p_slope,
-            },
-            rule.min_min_p,
-            rule.max_min_p,
-        ),
-    )
+def _adaptive(rule: Adaptive, base: Base) -> dict[str, Any]:
+    temperature = {
+        "entropy": rule.temperature_logits,
+        "varentropy": rule.temperature_logits,
+        "attention_entropy": rule.temperature_attention,
+        "attention_varentropy": rule.temperature_attention,
+        "agreement": -rule.temperature_agreement,
+    }
+    top_k = {
+        "interaction_strength": base.top_k * rule.top_k_interaction,
+        "agreement": -base.top_k * rule.top_k_agreement,
+    }
+    top_p = {"attention_varentropy": rule.top_p_slope}
+    min_p = {"entropy": -rule.min_p_slope, "varentropy": -rule.min_p_slope}
+    return {
+        "temperature": _times(base.temperature, 1, temperature, low=0.0),
+        "top_p": _times(base.top_p, 1, top_p, low=rule.min_top_p, high=rule.max_top_p),
+        # Half is added because top-k is rounded down.
+        "top_k": Affine(base.top_k + 0.5, top_k, rule.min_top_k, rule.max_top_k),
+        "min_p": _times(base.min_p, 1, min_p, low=rule.min_min_p, high=rule.max_min_p),
+    }
 
 
 def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from tomlkit.items import Item, Table
 from ..errors import ProfileError
 from ..files import write_whole, writing
 from .profile import REFERENCE, Profile, read_source
-from .sampler_specs import specs
 
 CALIBRATED = ("thresholds", "adaptive")
 TITLE = "Made by: entropix calibrate. Units: entropies in bits, varentropies in bits²."
@@ -29,7 +27,7 @@ def to_toml(profile: Profile, date: str) -> str:
     named = {"extends": REFERENCE, "name": profile.name, "description": profile.description}
     document.update(named)
     commented = tomlkit.parse(read_source(REFERENCE)[1])
-    mine, published = asdict(profile), asdict(Profile.load())
+    mine, published = profile.model_dump(), Profile.load().model_dump()
     record = {"date": date} | mine.pop("calibration")
     for section, fields in mine.items():
         if not isinstance(fields, dict):
@@ -52,18 +50,6 @@ def _table(values: Mapping[str, Any], commented: Mapping[str, Item]) -> Table:
             item.comment(commented[name].trivia.comment)
         table.add(name, item)
     return table
-
-
-def sampler_comments(profile: Profile) -> str:
-    """Return the options of a profile's samplers with their help, as comments of a TOML file."""
-    lines = ["# Options of the samplers, as they stand in this profile:"]
-    for spec in specs().values():
-        if spec.options:
-            lines += ["#", f"# [samplers.{spec.name}]  # {spec.help}"]
-        for option in spec.options.values():
-            line = f"# {option.name} = {profile.samplers[spec.name][option.name]}"
-            lines.append(f"{line:28}  # {option.help}")
-    return "\n".join(lines) + "\n"
 
 
 def write_profile(profile: Profile, path: Path, date: str) -> None:
@@ -89,7 +75,3 @@ def prepare(path: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not os.access(path.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-
-def toml_value(value: Any) -> str:
-    return str(tomlkit.item(value).as_string())

@@ -45,7 +45,7 @@ def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Ad
     own = {name: getattr(defaults, name)} if name in ("top_p", "min_p") else {}
     fixed: dict[str, Any] = {"temperature": defaults.temperature, **own, **given}
     top_k = int(fixed.get("top_k", TOP_K_OFF))
-    options = profile.samplers.get(name, {})
+    options = profile.samplers.model_dump().get(name, {})
     return Sampler(
         name=name,
         profile=profile,

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SamplerError, brief
 from ..profiles.fields import nearest
 from ..profiles.profile import REFERENCE, Profile
-from ..profiles.sampler_specs import SamplerSpec, parameters, specs
+from ..profiles.sampler_specs import EVERY, SAMPLERS, SamplerSpec
 
 if TYPE_CHECKING:
     from .base import Sampler
 
-SAMPLERS: Mapping[str, SamplerSpec] = specs()
+__all__ = ["SAMPLERS", "find_sampler", "make_sampler"]
 
 
 def find_sampler(name: str) -> SamplerSpec:
@@ -53,7 +53,7 @@ def make_sampler(
     spec = find_sampler(name)
     checked = spec.check(given or {})
     module = import_module(f"{__package__}.{spec.module}")
-    own = {key: value for key, value in checked.items() if not parameters()[key].every}
+    own = {key: value for key, value in checked.items() if key not in EVERY}
     sampler: Sampler = module.build(name, Profile.load(profile), own)
     if len(own) == len(checked):
         return sampler

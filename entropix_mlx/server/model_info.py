@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class ServedModel:
         return Profile.load(self.settings.profile)
 
     def description(self) -> dict[str, Any]:
-        tables = asdict(self.profile)
+        tables = self.profile.model_dump()
         numbers = {name: value for name, value in tables.items() if name not in _NOT_NUMBERS}
         return {
             "context_length": self.config.max_position_embeddings,

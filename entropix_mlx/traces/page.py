@@ -16,7 +16,7 @@ from typing import Any
 from .. import palette
 from ..palette import SWATCHES
 from ..profiles.profile import Profile
-from ..profiles.sampler_specs import specs
+from ..profiles.sampler_specs import SAMPLERS
 from ..profiles.tree import TREE_SAMPLER, table
 from ..step import Step, Strategy
 from ..summary import Summary
@@ -132,7 +132,7 @@ def vocabulary() -> Json:
         "strategies": {name: _strategy(name) for name in Strategy},
         "questions": palette.QUESTIONS,
         "samplers": {
-            name: {"help": spec.help, "takes": list(spec.takes)} for name, spec in specs().items()
+            name: {"help": spec.help, "takes": list(spec.takes)} for name, spec in SAMPLERS.items()
         },
     }
 

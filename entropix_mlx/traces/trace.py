@@ -93,8 +93,7 @@ class TraceWriter:
     def __init__(self, path: str | Path, header: Header) -> None:
         self._path = path
         self._summary = Summary(header.prompt_tokens)
-        content = asdict(header)
-        content["profile"] = spell_infinities(content["profile"])
+        content = vars(header) | {"profile": spell_infinities(header.profile.model_dump())}
         with writing(path, TraceError):
             self._file = FileIO(path, "w", opener=without_waiting)
         try:
@@ -304,7 +303,7 @@ class _HeaderRecord(Header):
 def _read_profile(record: dict[str, Any], source: str) -> Profile:
     """Return a header's profile, with `reference` for what it lacks, without what is unknown
     here."""
-    known = asdict(Profile.load())
+    known = Profile.load().model_dump()
     changes: dict[str, Any] = {}
     for key in record.keys() & known.keys():
         changes[key] = record[key]

@@ -1,7 +1,6 @@
 """What several answers cost, with scripted scores and lengths: never more than the budget."""
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -10,7 +9,7 @@ from entropix_mlx.answer.selection import AnswerSelection, Enough
 from entropix_mlx.profiles.profile import Profile
 from tests.steps import make_step
 
-RULE = replace(Profile.load().answers, count=8)
+RULE = Profile.load().answers.model_copy(update={"count": 8})
 
 
 def steps_of(length, logprob):

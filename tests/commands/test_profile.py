@@ -8,7 +8,7 @@ from entropix_mlx import Profile
 from entropix_mlx.profiles.profile import read_source
 from entropix_mlx.profiles.sections import MOST_FORKS
 
-SAMPLERS = Profile.load().samplers
+SAMPLERS = Profile.load().samplers.model_dump()
 """The options of all samplers, as the profile `reference` has them."""
 
 

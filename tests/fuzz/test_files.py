@@ -1,7 +1,7 @@
 """Traces, profiles and conversations that were damaged: a message or a true result, no more."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_a_trace(run, trace, tmp_path, random):
 
 def test_every_field_of_a_profile(run, tmp_path, random):
     file = tmp_path / "profile.toml"
-    sections = {k: v for k, v in asdict(Profile.load()).items() if isinstance(v, dict) and v}
+    sections = {k: v for k, v in Profile.load().model_dump().items() if isinstance(v, dict) and v}
     for _ in times(100):
         section = random.choice([*sections, "calibration", "x"])
         name = random.choice([*sections.get(section, {"x": 1}), "x"])

@@ -1,6 +1,5 @@
 """Calibration: thresholds that give each strategy its share, and the profile that records them."""
 
-import dataclasses
 import os
 
 import numpy as np
@@ -92,7 +91,7 @@ def test_a_profile_is_found_by_its_model(result, tiny_model):
     write_profile(result, user_folder() / "tiny.toml", "2026-01-01")
     (user_folder() / "broken.toml").write_text("[[")
     assert profile_for(tiny_model.config).name == "tiny"
-    newer = dataclasses.replace(result, name="newer")
+    newer = result.replace({"name": "newer"})
     write_profile(newer, user_folder() / "zzz.toml", "2026-01-02")
     os.utime(user_folder() / "tiny.toml", (1, 1))
     assert profile_for(tiny_model.config).name == "newer"

@@ -81,7 +81,7 @@ def test_an_impossible_value_is_named(written, field, value):
         ("[samplers.top_n_sigma]\nn_sgma = 1", r"samplers\.top_n_sigma\.n_sigma\?"),
         ("[samplers.top_n_sgma]\nn_sigma = 1", r"samplers\.top_n_sigma"),
         ("[samplers.top_n_sigma]\nn_sigma = -1", "n_sigma"),
-        ("[samplers.greedy]\nx = 1", r"samplers\.greedy\.x"),
+        ("[samplers.greedy]\nx = 1", r"samplers\.greedy"),
         ("[samplers]\ntop_n_sigma = 3", r"\[samplers\.top_n_sigma\]"),
         ("samplers = 3", r"\[samplers\]"),
         ("base = 3", r"\[base\]"),

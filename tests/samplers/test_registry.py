@@ -10,22 +10,19 @@ from pathlib import Path
 import pytest
 
 import entropix_mlx
-from entropix_mlx import SAMPLERS, Profile, Settings
+from entropix_mlx import SAMPLERS, Profile
 from entropix_mlx.errors import SamplerError
 from entropix_mlx.samplers.registry import find_sampler, make_sampler
 
-FANCY = """
-[samplers.fancy]
-help = "the tokens of at least a share of the top probability, twice that where it is sure"
-takes = ["temperature"]
-
-[samplers.fancy.options.share]
-type = "number"
-default = 0.25
-low = 0
-high = 0.5
-help = "what a token must reach"
-"""
+FANCY = {
+    "sampler_specs.py": (
+        'SamplerSpec("temperature", ',
+        'SamplerSpec("fancy", "at least a share", ("temperature",), "fancy"),\n        ',
+    ),
+    "sections.py": ("    xtc: Xtc\n", "    fancy: dict[str, float]\n"),
+    "reference.toml": ("[samplers.xtc]", "[samplers.fancy]\nshare = 0.25\n\n"),
+}
+"""By file of the profiles: a place, and what a new sampler adds before it."""
 FANCY_MODULE = '''"""A sampler that a test adds."""
 
 from .baselines import baseline
@@ -65,37 +62,29 @@ def test_what_a_sampler_does_not_take_is_named(sampler, given, named):
         SAMPLERS[sampler].check(given)
 
 
-def test_settings_that_fit_a_sampler():
-    settings = Settings(sampler="min_p", temperature=0.5, top_p=0.9, top_k=0, seed=3)
-    fitted = {name: spec.fitting(settings) for name, spec in SAMPLERS.items()}
-    for name, each in fitted.items():
-        each.check()
-        assert (each.sampler, each.seed) == (name, 3)
-    assert fitted["min_p"] == settings
-    assert (fitted["entropix"].top_p, fitted["entropix"].top_k) == (0.9, None)
-    assert fitted["greedy"] == Settings(sampler="greedy", seed=3)
-
-
 def test_a_profile_states_options_of_samplers(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text("[samplers.top_n_sigma]\nn_sigma = 2\n")
     profile = Profile.load(file)
-    assert profile.samplers["top_n_sigma"] == {"n_sigma": 2}
-    assert profile.samplers["xtc"]["threshold"] == 0.1
-    assert Profile.load().samplers["top_n_sigma"] == {"n_sigma": 1.0}
+    assert profile.samplers.top_n_sigma.n_sigma == 2
+    assert profile.samplers.xtc.threshold == 0.1
+    assert Profile.load().samplers.top_n_sigma.n_sigma == 1.0
     both = profile.replace({"samplers": {"xtc": {"threshold": 0.3}}})
-    assert both.samplers["top_n_sigma"] == {"n_sigma": 2}
-    assert both.samplers["xtc"] == {"threshold": 0.3, "probability": 0.5}
+    assert both.samplers.top_n_sigma.n_sigma == 2
+    assert (both.samplers.xtc.threshold, both.samplers.xtc.probability) == (0.3, 0.5)
 
 
 @pytest.mark.slow
-def test_a_new_sampler_is_a_module_and_a_table(tmp_path, tiny_folder):
+def test_a_new_sampler_is_a_module_a_row_and_its_options(tmp_path, tiny_folder):
     package = tmp_path / "copy" / "entropix_mlx"
     source = Path(entropix_mlx.__file__).parent
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "samplers" / "fancy.py").write_text(FANCY_MODULE)
-    with (package / "profiles" / "samplers.toml").open("a", encoding="utf-8") as table:
-        table.write(FANCY)
+    for name, (place, addition) in FANCY.items():
+        file = package / "profiles" / name
+        text = file.read_text("utf-8")
+        assert text.count(place) == 1
+        file.write_text(text.replace(place, addition + place), "utf-8")
 
     def run(*arguments):
         environment = os.environ | {"PYTHONPATH": str(package.parent), "COLUMNS": "200"}
@@ -103,7 +92,7 @@ def test_a_new_sampler_is_a_module_and_a_table(tmp_path, tiny_folder):
         return subprocess.check_output(command, text=True, cwd=package.parent, env=environment)
 
     assert "fancy" in run("generate", "--help")
-    assert "# share = 0.25" in run("calibrate", "--show", "reference")
+    assert "share = 0.25" in run("calibrate", "--show", "reference")
     asked = ("--model", tiny_folder, "-p", "x", "-m", "3", "--temp", "0.5", "--json")
     changed = ("--seed", "1", "--set", "samplers.fancy.share=0.5")
     assert json.loads(run("generate", "--sampler", "fancy", *asked, *changed))["text"]

@@ -1,7 +1,6 @@
 """What explains a decision agrees with what makes it: conditions, strategy and near miss."""
 
 import json
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ CASES = [
 REFERENCE = Profile.load()
 DEMO = demo_profile()
 THRESHOLDS = st.fixed_dictionaries(
-    {field.name: st.sampled_from([0.0, 0.5, 2.0, 5.0, np.inf]) for field in fields(Thresholds)}
+    dict.fromkeys(Thresholds.model_fields, st.sampled_from([0.0, 0.5, 2.0, 5.0, np.inf]))
 )
 MEASUREMENTS = st.builds(
     lambda h, v, m: {"entropy": h, "varentropy": v, "margin": m},

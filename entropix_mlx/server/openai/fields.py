@@ -10,21 +10,28 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    StrictBool,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError, from_json
 
 from ...constraints.constraint import JSON_SCHEMA, Constraint
 from ...errors import ConstraintError, first_line
 from ...profiles.fields import (
     LARGEST_WHOLE,
-    Number,
     Rule,
-    check_flag,
-    check_text,
     hint,
     nearest,
+    rule_of,
     shown,
 )
+from ...profiles.fields import whole as whole_rule
 from .errors import RequestError
 
 Json = dict[str, Any]
@@ -63,7 +70,7 @@ def ruled(rule: Rule) -> BeforeValidator:
 
 
 def whole(low: int, high: int = LARGEST_WHOLE) -> BeforeValidator:
-    return ruled(Number(low, high, whole=True))
+    return ruled(whole_rule(low, high))
 
 
 def check_object(value: Any) -> Json:
@@ -102,8 +109,9 @@ def schema(value: Any) -> Constraint:
     return Constraint(JSON_SCHEMA, check_object(value))
 
 
+check_flag = rule_of(StrictBool)
 Flag = Annotated[bool, ruled(check_flag)]
-Text = Annotated[str, ruled(check_text)]
+Text = Annotated[str, ruled(rule_of(StrictStr))]
 Object = Annotated[Json, ruled(check_object)]
 
 

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_m
 
 from ...constraints.constraint import ANY_OBJECT, Constraint
 from ...errors import EntropixError, ProfileError, SamplerError
-from ...profiles.fields import check_flag, one_of, overlaid, shown
+from ...profiles.fields import one_of, overlaid, shown
 from ...profiles.profile import Profile
-from ...profiles.sampler_specs import parameters
+from ...profiles.sampler_specs import PARAMETERS
 from ...profiles.sections import MOST_FORKS
 from ...samplers.registry import find_sampler
 from ...settings import NO_LIMIT, Settings, described
@@ -29,6 +29,7 @@ from .fields import (
     Json,
     Object,
     Text,
+    check_flag,
     check_list,
     check_names,
     check_object,
@@ -417,7 +418,7 @@ def _check_parameters(given: Json, served: ServedModel) -> None:
         kind = find_sampler(given["sampler"])
     except SamplerError as error:
         raise RequestError(str(error), "sampler") from None
-    for name in parameters():
+    for name in PARAMETERS:
         if name in given:
             try:
                 kind.check({name: given[name]})

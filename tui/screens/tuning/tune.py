@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -16,12 +16,10 @@ from textual.content import Content
 from textual.widgets import Checkbox, Input, Label, Select
 
 from entropix_mlx.errors import EntropixError, ProfileError
-from entropix_mlx.profiles.fields import Number
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.profiles.sampler_specs import parameters, specs
+from entropix_mlx.profiles.sampler_specs import FILTERS, SAMPLERS
 from entropix_mlx.profiles.sections import MOST_FORKS
-from entropix_mlx.samplers.registry import SAMPLERS
-from entropix_mlx.settings import Settings
+from entropix_mlx.settings import Settings, described
 
 from ...answer import Answer
 from ...drawing import scales
@@ -31,8 +29,6 @@ from .sliders import THRESHOLDS, Headings, Slider
 
 NAME_WIDTH = 12
 KEYS = "Enter use · Ctrl+R regenerate\nb before · Ctrl+S save profile · Esc discard"
-OPTIONS = ("temperature", "top_p", "top_k", "min_p")
-"""Those that a sampler may take."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
             compact=True,
         )
         yield from self._field("profile", profile.name, "name or file")
-        for name in OPTIONS:
+        for name in FILTERS:
             yield from self._field(name, getattr(settings, name), "the profile's")
         yield from self._field("max_tokens", settings.max_tokens, "-1: no limit")
         yield from self._field("seed", settings.seed, "random")
@@ -136,7 +132,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
 
     def on_select_changed(self) -> None:
         """Show the options that the sampler takes."""
-        for name in OPTIONS:
+        for name in FILTERS:
             field = self.query_one(f"#{name}", Input)
             field.disabled = name not in self._taken
             if field.parent is not None:
@@ -192,7 +188,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
     @property
     def _taken(self) -> frozenset[str]:
         """The names of the options that the chosen sampler takes."""
-        return frozenset(specs()[str(self.query_one("#sampler", Select).value)].takes)
+        return frozenset(SAMPLERS[str(self.query_one("#sampler", Select).value)].takes)
 
     def _tuned(self) -> TunedSettings | None:
         """Return what was set, or None and say what is wrong with it."""
@@ -205,7 +201,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
                 profile=self._changed_profile(),
                 max_tokens=self._number("max_tokens") or Settings.max_tokens,
                 seed=self._number("seed"),
-                **{name: self._number(name) for name in OPTIONS},
+                **{name: self._number(name) for name in FILTERS},
             )
             settings.check()
         except (ValueError, EntropixError) as error:
@@ -254,8 +250,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
 
     def _number(self, name: str) -> Any:
         field = self.query_one(f"#{name}", Input)
-        rule = parameters()[name].rule if name in OPTIONS else None
-        whole = not isinstance(rule, Number) or rule.whole
+        whole = float not in get_args(described()[name].type)
         return None if field.disabled else number_in(field, whole)
 
     def _say(self, text: str) -> None:
