@@ -6,10 +6,9 @@ Nothing here imports MLX: a trace can be read, drawn and reported without a mode
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from .records import Measured, from_record
@@ -305,12 +304,6 @@ class Step:
                 ignored.
         """
         return from_record(cls, record)
-
-
-def first_divergence(first: Sequence[Step], second: Sequence[Step]) -> int | None:
-    """Return the index of the first token that two answers do not share; None if there is none."""
-    tokens = zip_longest(*([step.token for step in steps] for steps in (first, second)))
-    return next((index for index, (one, other) in enumerate(tokens) if one != other), None)
 
 
 def _rounded(value: Any) -> Any:

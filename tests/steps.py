@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Alternative, Branch, Fork, Origin, Step, Strategy
@@ -75,3 +77,9 @@ def make_steps(count: int = 60) -> list[Step]:
 def make_trace(steps: list[Step] | None = None, **changes) -> Trace:
     """Return a trace whose header has some changes."""
     return Trace(replace(HEADER, **changes), make_steps() if steps is None else steps, None)
+
+
+def first_divergence(first: Sequence[Step], second: Sequence[Step]) -> int | None:
+    """Return the index of the first token that two answers do not share; None if there is none."""
+    tokens = zip_longest(*([step.token for step in steps] for steps in (first, second)))
+    return next((index for index, (one, other) in enumerate(tokens) if one != other), None)

@@ -17,11 +17,12 @@ from entropix_mlx.errors import (
     SettingsError,
 )
 from entropix_mlx.models.device import prefill_chunk
-from entropix_mlx.step import ChosenBy, Origin, first_divergence
+from entropix_mlx.step import ChosenBy, Origin
 from tests.answer.test_forks import always_branch
 from tests.chat.test_session import INTERVENING
 from tests.conftest import make_tiny_model
 from tests.oracle.decision_margin import decision_margin, fork_margin
+from tests.steps import first_divergence
 
 pytestmark = pytest.mark.slow
 

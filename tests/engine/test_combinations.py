@@ -14,10 +14,10 @@ from entropix_mlx.api.runner import Runner
 from entropix_mlx.constraints.constraint import Constraint
 from entropix_mlx.engine.prompts import PromptCache
 from entropix_mlx.models.base import LanguageModel
-from entropix_mlx.step import first_divergence
 from tests.answer.test_forks import always_branch
 from tests.architectures import make
 from tests.conftest import make_tiny_model
+from tests.steps import first_divergence
 
 KINDS = {
     "own port": None,

@@ -29,17 +29,15 @@ COLOURS = """() => {
     canvas.fillRect(0, 0, 1, 1);
     return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
   };
-  const own = (node) => [...node.childNodes].find((one) => one.nodeType === 3 && one.data.trim());
-  const clear = (node) => getComputedStyle(node).backgroundColor === "rgba(0, 0, 0, 0)";
-  return [...document.querySelectorAll("body *")].flatMap((node) => {
-    if (!own(node) || !node.getClientRects().length || node.closest("script, svg")) return [];
-    let behind = node;
-    while (behind !== document.body && clear(behind)) behind = behind.parentElement;
-    const colours = [getComputedStyle(node).color, getComputedStyle(behind).backgroundColor];
-    return [[own(node).data, ...colours.map(rgb)]];
-  });
+  const style = (node, name) => getComputedStyle(node)[name];
+  const behind = (node) =>
+    node === document.body || style(node, "backgroundColor") !== "rgba(0, 0, 0, 0)" ? node
+      : behind(node.parentElement);
+  return [...document.querySelectorAll("body *:not(script, svg, svg *)")].filter((node) =>
+    node.getClientRects().length && [...node.childNodes].some((one) => one.nodeName === "#text"))
+    .map((node) => [rgb(style(node, "color")), rgb(style(behind(node), "backgroundColor"))]);
 }"""
-"""Of each element with a text of its own: the text, its colour, and the colour behind it."""
+"""The colour of each element that has a text, and the colour behind it."""
 
 
 @pytest.fixture(scope="module")
@@ -59,19 +57,19 @@ def browser():
 def new_tab(request, browser):
     """Return what opens a tab: errors in it and requests to other addresses fail the test."""
     wrong = []
+    # A refused request is reported by the browser itself, and is no error of the page.
+    ours = ("file:", "data:", "http://127.0.0.1", "Failed to load")
+    note = lambda text: text.startswith(ours) or wrong.append(text)  # noqa: E731
 
-    def open_(theme="light"):
+    def open_(address, theme="light", script=""):
         size = {"width": WIDTHS[request.param], "height": 800}
         tab = browser.new_context(viewport=size, color_scheme=theme).new_page()
         tab.set_default_timeout(WAIT)
-        tab.on("pageerror", lambda error: wrong.append(str(error)))
-        # A refused request is reported by the browser itself, and is no error of the page.
-        tab.on(
-            "console",
-            lambda said: said.text.startswith("Failed to load") or wrong.append(said.text),
-        )
-        allowed = ("file:", "data:", "http://127.0.0.1")
-        tab.on("request", lambda sent: sent.url.startswith(allowed) or wrong.append(sent.url))
+        tab.on("pageerror", lambda error: note(str(error)))
+        tab.on("console", lambda said: note(said.text))
+        tab.on("request", lambda sent: note(sent.url))
+        tab.add_init_script(script)
+        tab.goto(address)
         return tab
 
     yield open_
@@ -83,13 +81,11 @@ def new_tab(request, browser):
 @pytest.fixture
 def open_chat(new_tab, url):
     def open_(key="key", theme="light", stored=None, **settings):
-        tab = new_tab(theme)
         chosen = {"seed": "1", "max_tokens": "12", "markdown": False} | settings
         local = json.dumps({"entropix.settings": json.dumps(chosen)} | (stored or {}))
-        tab.add_init_script(f"sessionStorage.setItem('entropix.key', '{key}')") if key else None
-        tab.add_init_script(f"if (!localStorage.length) Object.assign(localStorage, {local})")
-        tab.goto(url)
-        return tab
+        script = f"if (!localStorage.length) Object.assign(localStorage, {local});"
+        script += f"sessionStorage.setItem('entropix.key', '{key}');" if key else ""
+        return new_tab(url, theme, script)
 
     return open_
 
@@ -99,10 +95,7 @@ def open_trace(new_tab, tmp_path):
     def open_(trace, theme="light"):
         file = tmp_path / "page.html"
         file.write_text(render(trace), encoding="utf-8")
-        tab = new_tab(theme)
-        tab.goto(file.as_uri())
-        expect(tab.locator(".token").first).to_be_visible()
-        return tab
+        return new_tab(file.as_uri(), theme)
 
     return open_
 
@@ -182,14 +175,11 @@ def test_a_key_is_asked_for(open_chat):
     assert '"key"' not in json.dumps(tab.evaluate("Object.values(localStorage)"))
 
 
-def hostile(markdown: bool) -> list[dict]:
-    step = make_step(0, HOSTILE).to_dict() | {"strain": None if markdown else 0.0}
-    return [step | {"top_logprobs": [{"token": 1, "text": HOSTILE, "logprob": -1.0}]}]
-
-
 @pytest.mark.parametrize("markdown", [True, False])
 def test_no_text_of_a_model_becomes_markup(open_chat, markdown):
-    answer = {"steps": hostile(markdown), "totals": None, "how": {}}
+    step = make_step(0, HOSTILE).to_dict()
+    step |= {"top_logprobs": [{"token": 1, "text": HOSTILE, "logprob": -1.0}]}
+    answer = {"steps": [step], "totals": None, "how": {}}
     turn = {"question": HOSTILE, "answers": [answer], "at": 0}
     chat = {"id": "1-2", "title": HOSTILE, "changed": 1, "turns": [turn]}
     tab = open_chat(stored={"entropix.chat.1-2": json.dumps(chat)}, markdown=markdown)
@@ -210,10 +200,10 @@ def test_an_error_says_what_to_do(open_chat):
     advice = {413: "new chat", 429: "7 s", 503: "Start", 401: "key", 0: "running"}
     for status, said in advice.items():
         refused = {"status": status, "body": body, "headers": {"Retry-After": "7"}}
-        if status:
-            tab.route("**/completions", lambda route, _, how=refused: route.fulfill(**how))
-        else:
-            tab.route("**/completions", lambda route: route.abort())
+        tab.route(
+            "**/completions",
+            lambda route, _, how=refused: route.fulfill(**how) if how["status"] else route.abort(),
+        )
         ask(tab, "Hello")
         expect(tab.locator(".answer [role=alert]").last).to_contain_text(said)
         if status == 401:
@@ -236,8 +226,7 @@ def test_every_text_can_be_read(open_chat, open_trace):
         expect(tab.locator(".why")).to_be_visible()
         seen += tab.evaluate(COLOURS)
     assert len(seen) > 80
-    for text, ink, paper in seen:
-        assert contrast(tuple(ink), tuple(paper)) >= CONTRAST, (text, ink, paper)
+    assert all(contrast(tuple(ink), tuple(paper)) >= CONTRAST for ink, paper in seen)
 
 
 def test_a_recorded_answer_opens_and_is_looked_at(open_trace):
