@@ -3,9 +3,12 @@
     tokens   A B C D E F   C D E F   C D E F   C D E F   …
     period       4         the loop begins here: from now on, each token is that one period before
 
-How much may be repeated depends on what it is: a refrain may stand twice in a row and a short line
+How much may be repeated depends on what it is: a sentence may stand twice in a row and a short line
 many times. Rows of signs and digits belong to tables and pictures, and code repeats its lines more
 than prose does.
+
+Small models also repeat a phrase and go on in other words, which has no period. That is a loop
+where the phrase stands for the third time in one paragraph of prose.
 """
 
 from __future__ import annotations
@@ -21,7 +24,18 @@ IN_CODE, WITHOUT_WORDS = 3, 8
 """How many times as long such loops may be: pages have six equal cards, and grids a hundred
 zeros."""
 
+PHRASE, WORDS = 8, 5
+"""Tokens of a phrase, and words in them at least."""
+PHRASES = 3
+"""Phrases in one paragraph that make a loop."""
+APART = 12
+"""Tokens from one phrase to the next; what comes sooner is a short line, and has a period."""
+PARAGRAPH = 128
+"""Tokens from the first of these phrases to the last."""
+
 _WORD = re.compile(r"[^\W\d_]{3,}")
+_WORDS = re.compile(r"[^\W\d_]+")
+_PROSE = re.compile(r"[^{}<>\[\]|=_\\]*")
 _FENCE = "```"
 
 
@@ -39,6 +53,8 @@ class LoopDetector:
         """How many of them make a loop."""
         self._judged = False
         """Whether that takes into account what is repeated."""
+        self._phrases: dict[tuple[int, ...], list[int]] = {}
+        """Where each phrase ended, the last `PHRASES` times."""
 
     def add(self, token: int) -> bool:
         """Return whether the text is in a loop with its next token."""
@@ -51,23 +67,46 @@ class LoopDetector:
             self._follow(end - self._last.get(run, end))
         self._last[run] = end
         if self._repeated >= self._enough and not self._judged:
-            self._enough *= self._patience()
+            self._enough = self._allowed()
             self._judged = True
-        return self._repeated >= self._enough
+        return self._repeated >= self._enough or self._repeats_phrase()
+
+    def _repeats_phrase(self) -> bool:
+        """Return whether a phrase is said for the third time in one paragraph of prose."""
+        tokens, end = self._tokens, len(self._tokens)
+        places = self._phrases.setdefault(tuple(tokens[-PHRASE:]), [])
+        if places and end - places[-1] < PHRASE:  # in a short line that is repeated
+            places.pop()
+        places.append(end)
+        del places[:-PHRASES]
+        if len(places) < PHRASES or end - places[0] > PARAGRAPH:
+            return False
+        words = _WORDS.findall(self._decode(tokens[-PHRASE:]))
+        paragraph = self._decode(tokens[places[0] - PHRASE :])
+        return len(words) >= WORDS and "\n" not in paragraph and self._is_prose(paragraph)
 
     def _follow(self, period: int) -> None:
         """Follow another period, as far back as it may matter."""
         tokens, repeated = self._tokens, 0
         self._period, self._judged = period, False
-        self._enough = max(REPEATED, period + 1)
+        self._enough = max(min(REPEATED, 2 * period), period + 1) if period >= PHRASE else REPEATED
         farthest = min(self._enough, len(tokens) - period) if period else 0
         while repeated < farthest and tokens[-1 - repeated] == tokens[-1 - repeated - period]:
             repeated += 1
         self._repeated = repeated
 
-    def _patience(self) -> int:
-        """Return how many times as long a loop of what is repeated now may be."""
-        if not _WORD.search(self._decode(self._tokens[-self._period :])):
-            return WITHOUT_WORDS
-        in_code = self._decode(self._tokens).count(_FENCE) % 2 == 1
-        return IN_CODE if in_code else 1
+    def _allowed(self) -> int:
+        """Return how many tokens may repeat those one period before, given what they say."""
+        text = self._decode(self._tokens[-self._period :])
+        longest = max(REPEATED, self._period + 1)
+        if not _WORD.search(text):
+            return WITHOUT_WORDS * longest
+        if self._in_code():
+            return IN_CODE * longest
+        return self._enough if self._is_prose(text) else longest
+
+    def _is_prose(self, text: str) -> bool:
+        return bool(_PROSE.fullmatch(text)) and not self._in_code()
+
+    def _in_code(self) -> bool:
+        return self._decode(self._tokens).count(_FENCE) % 2 == 1

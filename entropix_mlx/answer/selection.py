@@ -1,7 +1,7 @@
 """Several answers to a prompt: whether more than the first are needed, and which is chosen.
 
-The score of an answer is the lowest mean log p of three tokens in a row; the best one is chosen.
-Whether a first answer is unsure is told by its mean log p, among other first answers: `Budget`.
+The answer of the best `DEFAULT_SCORE` is chosen. The same score of the first answer, ranked among
+those of other prompts, tells whether more are drawn: `Budget`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ..profiles.confidence import AnswerMetrics, score_of
+from ..profiles.confidence import DEFAULT_SCORE, AnswerMetrics, score_of
 from ..profiles.sections import AnswersRule
 from ..step import Step
 from ..summary import forward_tokens
-
-SCORE = "lowest_logprob"
-SURENESS = "mean_logprob"
 
 
 class Enough(StrEnum):
@@ -42,8 +39,8 @@ class Candidate:
 
     @property
     def score(self) -> float:
-        """`SCORE` of the tokens so far; −∞ without any."""
-        return score_of(SCORE, AnswerMetrics.of(self.steps))
+        """`DEFAULT_SCORE` of the tokens so far; −∞ without any."""
+        return score_of(DEFAULT_SCORE, AnswerMetrics.of(self.steps))
 
     @property
     def text(self) -> str:
@@ -137,11 +134,6 @@ class AnswerSelection:
         self.candidates += [Candidate(n, derived(seed, n)) for n in range(1, others + 1)]
 
     @property
-    def sureness(self) -> float:
-        """`SURENESS` of the first answer; −∞ without any tokens."""
-        return score_of(SURENESS, AnswerMetrics.of(self.candidates[0].steps))
-
-    @property
     def complete(self) -> list[Candidate]:
         return [candidate for candidate in self.candidates if candidate.complete]
 
@@ -186,7 +178,7 @@ class AnswerSelection:
         return AnswersStanding(
             drawn=len(self.candidates),
             complete=len(self.complete),
-            confidence=math.exp(score_of("mean_logprob", AnswerMetrics.of(self.chosen.steps))),
+            confidence=math.exp(self.chosen.score),
         )
 
     def __str__(self) -> str:
@@ -195,7 +187,7 @@ class AnswerSelection:
         chosen = self.chosen
         return (
             f"{len(self.complete)} of {len(self.candidates)} answers are complete; number"
-            f" {self.candidates.index(chosen) + 1} was chosen ({SCORE} {chosen.score:.2f});"
+            f" {self.candidates.index(chosen) + 1} was chosen ({DEFAULT_SCORE} {chosen.score:.2f});"
             f" {self.forward_tokens} forward tokens in all, {self.times:.1f} times those of one"
         )
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import EntropixError
-from ..profiles.confidence import SCORES, score_of
+from ..profiles.confidence import DEFAULT_SCORE, SCORES, score_of
 from ..profiles.sections import Abstain
 from .evaluate import AnswerRecord
-from .statistics import Bools, Floats, auroc
+from .statistics import Bools, Floats
 
 RISK = 0.2
 """The share of wrong answers that is allowed by default."""
@@ -39,14 +39,14 @@ def grades(records: Sequence[AnswerRecord]) -> Bools:
 
 
 def fit_threshold(
-    records: Sequence[AnswerRecord], risk: float, score: str | None = None
+    records: Sequence[AnswerRecord], risk: float, score: str = DEFAULT_SCORE
 ) -> Abstain:
     """Return which answers to call unsure.
 
     Args:
         records: answers to questions of one task, from its fit half.
         risk: the share of wrong answers that is allowed among those that are given.
-        score: a key of `SCORES`; None for the one with the highest AUROC on these answers.
+        score: a key of `SCORES`.
 
     Raises:
         EntropixError: no threshold is strict enough, or it rests on too few answers.
@@ -54,24 +54,23 @@ def fit_threshold(
     if not records:
         raise EntropixError("no question of the half on which thresholds are set was answered")
     right = grades(records)
-    values = {name: values_of(records, name) for name in ([score] if score else known(records))}
-    best = max(values, key=lambda name: auroc(values[name], right).value)
-    threshold = lowest_threshold(values[best], right, risk)
+    values = values_of(records, score)
+    threshold = lowest_threshold(values, right, risk)
     if threshold is None:
         raise EntropixError(
-            f"no threshold of {best} keeps the risk at {risk:g}: of {len(records)} answers"
+            f"no threshold of {score} keeps the risk at {risk:g}: of {len(records)} answers"
             f" {int(right.sum())} are right, and even the surest are wrong too often. Allow a"
             " higher --risk, take an easier task, or more questions (--limit)"
         )
-    given = int((values[best] >= threshold).sum())
+    given = int((values >= threshold).sum())
     if given < LEAST_GIVEN:
         raise EntropixError(
-            f"the threshold of {best} would rest on {given} given answers, and {LEAST_GIVEN} are"
+            f"the threshold of {score} would rest on {given} given answers, and {LEAST_GIVEN} are"
             " needed: with fewer, the risk is larger than it seems. Take more questions (--limit),"
             " or allow a higher --risk"
         )
     tasks = ", ".join(dict.fromkeys(record.task for record in records))
-    return Abstain(score=best, threshold=threshold, risk=risk, n=len(records), task=tasks)
+    return Abstain(score=score, threshold=threshold, risk=risk, n=len(records), task=tasks)
 
 
 def lowest_threshold(scores: Floats, right: Bools, risk: float) -> float | None:

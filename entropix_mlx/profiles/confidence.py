@@ -92,6 +92,10 @@ SCORES: dict[str, Score] = {
     "mean_varentropy": Score("varentropy", fmean, "1/n Σ V(t)", "entropix", "bits²"),
 }
 """By name: a score of an answer that has at least one token of its own."""
+DEFAULT_SCORE = "mean_logprob"
+"""Tells how sure an answer is where nobody chooses a score: which prompts get more answers, which
+of several answers is taken, which answers are unsure. It holds in every wording that was tried
+(docs/studies/wordings.md)."""
 NO_SCORE = "none"  # the score of a profile that calls no answer unsure
 ADVICE = "check it, or ask more precisely"
 """With an answer that is unsure."""

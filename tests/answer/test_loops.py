@@ -165,6 +165,19 @@ def test_a_loop_is_ended_within_eighty_tokens(period, before, seed):
     assert before < found <= before + period + 80
 
 
+def test_a_phrase_stands_twice_in_a_paragraph_and_not_three_times():
+    said = [
+        "I am writing to you today, and the {} is {}. ".format(*WORDS[n : n + 2]) for n in (0, 2, 4)
+    ]
+    text = "Dear sister. " + "".join(said)
+    phrases = [match.end() for match in re.finditer("to you today,", text)]
+    assert loop_at(text[: phrases[2] - 1]) is None
+    assert loop_at(text) is not None
+    assert loop_at("\n".join(said)) is None  # a list
+    assert loop_at(f"```\n{text}") is None
+    assert loop_at(text.replace("sister", "sister: {").replace(".", "},{")) is None
+
+
 def test_signs_and_code_may_be_repeated_longer_but_not_for_ever():
     for text in ("- " * 2000, "```\n" + "x = next(x)\n" * 400):
         found = loop_at(text)

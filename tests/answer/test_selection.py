@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from entropix_mlx.answer.selection import SCORE, AnswerSelection, Enough
-from entropix_mlx.profiles.confidence import GROUP, AnswerMetrics, lowest_group, score_of
+from entropix_mlx.answer.selection import AnswerSelection, Enough
+from entropix_mlx.profiles.confidence import (
+    DEFAULT_SCORE,
+    GROUP,
+    AnswerMetrics,
+    lowest_group,
+    score_of,
+)
 from entropix_mlx.profiles.profile import Profile
 from tests.steps import make_step
 
@@ -38,7 +44,7 @@ def race(rule, answers, count=None, until=math.inf):
 
 
 def score(steps):
-    return score_of(SCORE, AnswerMetrics.of(steps))
+    return score_of(DEFAULT_SCORE, AnswerMetrics.of(steps))
 
 
 @given(RACES)

@@ -44,11 +44,10 @@ def pick_answer(turn: Turn) -> Picker:
 
 
 def _answer_line(number: int, reply: Reply, turn: Turn) -> Content:
-    metrics = AnswerMetrics.of(reply.steps)
     chosen = "▸" if number == turn.selected else " "
-    lowest = f"lowest log p {score_of('lowest_logprob', metrics):.2f} nats/token"
-    about = Content.styled(f"\n   {lowest} · {len(reply.steps)} tokens", DIM)
-    confidence = graded(math.exp(score_of("mean_logprob", metrics)))
+    score = score_of("mean_logprob", AnswerMetrics.of(reply.steps))
+    about = Content.styled(f"\n   mean log p {score:.2f} nats · {len(reply.steps)} tokens", DIM)
+    confidence = graded(math.exp(score))
     line = Content.assemble(f"{chosen}{number + 1} ", confidence, " ")
     return line + Content(shortened(reply.text)) + about
 
