@@ -12,7 +12,7 @@ from typing import Any
 from .. import limits
 from ..errors import SessionError
 from ..files import write_whole, writing
-from ..records import from_record
+from ..records import from_record, parse_json
 from ..step import Step
 
 FORMAT = "entropix conversation"
@@ -65,9 +65,32 @@ class Turn:
     def answer(self) -> Reply:
         return self.answers[self.selected]
 
+    def to_record(self) -> dict[str, Any]:
+        """Return the turn as a JSON object."""
+        answers = [
+            {
+                "seed": answer.seed,
+                "model": answer.model,
+                "prompt_tokens": answer.prompt_tokens,
+                "text": answer.text,
+                "steps": [step.to_dict() for step in answer.steps],
+                "following": [later.to_record() for later in answer.following],
+            }
+            for answer in self.answers
+        ]
+        return {"question": self.question, "selected": self.selected, "answers": answers}
+
     def add(self, answer: Reply) -> None:
         self.answers.append(answer)
         self.selected = len(self.answers) - 1
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The question and the selected answer, in the form that chat templates read."""
+        asked = [{"role": "user", "content": self.question}]
+        if not self.answers:
+            return asked
+        return [*asked, {"role": "assistant", "content": self.answer.text}]
 
     @property
     def heading(self) -> str:
@@ -98,14 +121,10 @@ class Conversation:
     @property
     def messages(self) -> list[dict[str, str]]:
         """The whole conversation, dropped turns too, in the form that chat templates read."""
-        messages = []
-        if self.system_prompt is not None:
-            messages.append({"role": "system", "content": self.system_prompt})
-        for turn in self.turns:
-            messages.append({"role": "user", "content": turn.question})
-            if turn.answers:
-                messages.append({"role": "assistant", "content": turn.answer.text})
-        return messages
+        messages = [message for turn in self.turns for message in turn.messages]
+        if self.system_prompt is None:
+            return messages
+        return [{"role": "system", "content": self.system_prompt}, *messages]
 
     @property
     def context_used(self) -> int:
@@ -207,7 +226,7 @@ class Conversation:
             "title": self.title,
             "system_prompt": self.system_prompt,
             "dropped": self.dropped,
-            "turns": [_turn_record(turn) for turn in self.turns],
+            "turns": [turn.to_record() for turn in self.turns],
         }
         return json.dumps(record, ensure_ascii=False)
 
@@ -219,15 +238,15 @@ class Conversation:
             SessionError: it cannot be read, or is not a conversation of this version.
         """
         text = limits.read_named(path, limits.CONVERSATION_BYTES, SessionError)
-        return cls.from_json(text, path)
+        return cls.of_record(parse_json(text, f"{path}", SessionError), path)
 
     @classmethod
-    def from_json(cls, text: str, path: str | Path) -> Conversation:
-        """Read the text of a saved conversation; errors name the path."""
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError) as error:  # no JSON, or nested too deeply
-            raise SessionError(f"{path} is not a saved conversation: {error}") from error
+    def of_record(cls, record: Any, path: str | Path) -> Conversation:
+        """Return the conversation of a JSON object that `save` wrote; errors name the path.
+
+        Raises:
+            SessionError: it is no conversation of this version.
+        """
         if not isinstance(record, dict) or record.get("format") != FORMAT or "turns" not in record:
             raise SessionError(f"{path} is not a saved conversation: name one that was saved here")
         if record.get("version") != VERSION:
@@ -239,18 +258,3 @@ class Conversation:
             return from_record(cls, record | {"id": new_id()})
         except (ValueError, RecursionError) as error:
             raise SessionError(f"{path} is damaged: {error}") from error
-
-
-def _turn_record(turn: Turn) -> dict[str, Any]:
-    answers = [
-        {
-            "seed": answer.seed,
-            "model": answer.model,
-            "prompt_tokens": answer.prompt_tokens,
-            "text": answer.text,
-            "steps": [step.to_dict() for step in answer.steps],
-            "following": [_turn_record(later) for later in answer.following],
-        }
-        for answer in turn.answers
-    ]
-    return {"question": turn.question, "selected": turn.selected, "answers": answers}

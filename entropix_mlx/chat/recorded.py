@@ -51,7 +51,7 @@ def demo_recording(pace: float = 1.0) -> Recording:
     """Return the recording that comes with the package; `benchmarks/record_demo.py` made it."""
     file = resources.files(__package__) / FILE
     record = json.loads(gzip.decompress(file.read_bytes()))
-    conversation = Conversation.from_json(json.dumps(record["conversation"]), FILE)
+    conversation = Conversation.of_record(record["conversation"], FILE)
     return Recording(conversation, record["prompt_tokens"], pace)
 
 

@@ -1,31 +1,36 @@
 """Chats that are saved automatically: a table in one SQLite file, in the platform's folder for data
 of programs.
 
-A row holds a chat as `Conversation.save` writes it, and the texts that a list of chats shows and
-searches. While a program has a chat open, the row names its process; one that does not run any more
-has crashed.
+A row holds a turn, with the texts that a list of chats searches; so saving costs what has changed.
+Row `HEAD` of a chat holds everything else. While a program has a chat open, that row names the
+process: if it does not run any more, it has crashed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import SessionError
 from .conversation import Conversation
 
-TABLE = """CREATE TABLE IF NOT EXISTS chats (
-    id TEXT PRIMARY KEY, name TEXT NOT NULL, turns INTEGER NOT NULL, text TEXT NOT NULL,
-    changed REAL NOT NULL, process INTEGER, conversation TEXT NOT NULL
-)"""
-SAVE = """INSERT INTO chats (id, name, turns, text, changed, conversation) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET name = excluded.name, turns = excluded.turns, text = excluded.text,
-    changed = excluded.changed, conversation = excluded.conversation"""
+HEAD = -1
+TABLE = """CREATE TABLE IF NOT EXISTS turns (
+    chat TEXT NOT NULL, turn INTEGER NOT NULL, text TEXT NOT NULL, record TEXT NOT NULL,
+    changed REAL, process INTEGER, PRIMARY KEY (chat, turn)
+) WITHOUT ROWID"""
+SAVE = """INSERT INTO turns (chat, turn, text, record, changed) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET text = excluded.text, record = excluded.record,
+    changed = excluded.changed"""
+CARDS = """SELECT chat, max(CASE turn WHEN -1 THEN text END), max(turn) + 1,
+    group_concat(text, char(10)), max(changed) AS newest
+FROM turns GROUP BY chat ORDER BY newest DESC"""
 
 
 @dataclass(frozen=True)
@@ -37,19 +42,19 @@ class Card:
     """Its title, or its first question."""
     turns: int
     text: str
-    """All questions and selected answers, to search in."""
+    """The name, all questions and selected answers, to search in."""
     changed: float
     """When it was saved, in seconds since 1970."""
 
     def has(self, words: str) -> bool:
-        text = f"{self.name}\n{self.text}".casefold()
+        text = self.text.casefold()
         return all(word in text for word in words.casefold().split())
 
 
 class Store:
-    """The chats of a file; whatever goes wrong with that is a `SessionError`.
+    """The chats of a file; whatever goes wrong with it is a `SessionError`.
 
-    It may be used on any thread, and by several programs at once.
+    It may be used on any thread, one at a time, and by several programs at once.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -58,29 +63,40 @@ class Store:
 
         platform = platformdirs.user_data_path("entropix_mlx", appauthor=False)
         self.file = file or platform / "chats.db"
+        self._saved, self._stamp = Conversation(), 0.0  # the chat that was saved last, and when
 
     def save(self, conversation: Conversation) -> None:
-        text = "\n".join(message["content"] for message in conversation.messages)
-        card = (conversation.id, conversation.name, len(conversation.turns), text, time.time())
+        """Write the turns that have changed since this program saved the chat."""
+        chat, now, stamp = conversation.id, conversation.snapshot(), time.time()
+        newest = "SELECT changed FROM turns WHERE chat = ? AND turn = ?"
         with self._table() as table:
-            table.execute(SAVE, (*card, conversation.to_json()))
+            found = table.execute(newest, (chat, HEAD)).fetchone()
+            known = self._saved.turns if found == (self._stamp,) else []  # else others wrote it
+            for number, turn in enumerate(now.turns):
+                if number >= len(known) or turn != known[number]:
+                    text = "\n".join(message["content"] for message in turn.messages)
+                    _put(table, chat, number, text, json.dumps(turn.to_record()))
+            table.execute("DELETE FROM turns WHERE chat = ? AND turn >= ?", (chat, len(now.turns)))
+            _put(table, chat, HEAD, now.name, replace(now, turns=[]).to_json(), stamp)
+        self._saved, self._stamp = now, stamp
 
     def load(self, chat: str) -> Conversation:
         with self._table() as table:
-            found = table.execute("SELECT conversation FROM chats WHERE id = ?", (chat,)).fetchone()
-        if found is None:
+            rows = table.execute("SELECT record FROM turns WHERE chat = ? ORDER BY turn", (chat,))
+            head, *turns = [record for (record,) in rows] or [None]
+        if head is None:
             raise SessionError(f"there is no chat {chat!r}: name one that is listed")
-        conversation = Conversation.from_json(found[0], f"the chat {chat}")
+        record = json.loads(head) | {"turns": [json.loads(turn) for turn in turns]}
+        conversation = Conversation.of_record(record, f"the chat {chat}")
         conversation.id = chat
         return conversation
 
     def cards(self, words: str = "") -> list[Card]:
         """Return the cards of all chats in which some words occur, the newest first; none where
         the file cannot be used."""
-        query = "SELECT id, name, turns, text, changed FROM chats ORDER BY changed DESC"
         cards: list[Card] = []
         with suppress(SessionError), self._table() as table:
-            cards = [Card(*row) for row in table.execute(query)]
+            cards = [Card(*row) for row in table.execute(CARDS)]
         return [card for card in cards if card.has(words)]
 
     def rename(self, chat: str, title: str | None) -> None:
@@ -91,28 +107,29 @@ class Store:
 
     def delete(self, chat: str) -> None:
         with self._table() as table:
-            table.execute("DELETE FROM chats WHERE id = ?", (chat,))
+            table.execute("DELETE FROM turns WHERE chat = ?", (chat,))
 
     def open(self, chat: str) -> None:
         """Mark a chat as open in this program, in place of the one before."""
+        self.close()
         with self._table() as table:
-            table.execute("UPDATE chats SET process = NULL WHERE process = ?", (os.getpid(),))
-            table.execute("UPDATE chats SET process = ? WHERE id = ?", (os.getpid(), chat))
+            mark = "UPDATE turns SET process = ? WHERE chat = ? AND turn = ?"
+            table.execute(mark, (os.getpid(), chat, HEAD))
 
     def close(self) -> None:
         with suppress(SessionError), self._table() as table:
-            table.execute("UPDATE chats SET process = NULL WHERE process = ?", (os.getpid(),))
+            table.execute("UPDATE turns SET process = NULL WHERE process = ?", (os.getpid(),))
 
     def crashed(self) -> list[str]:
         """Return the ids of chats that were open in programs that died, and forget that; none where
         the file cannot be used."""
-        query = "SELECT id, process FROM chats WHERE process IS NOT NULL ORDER BY changed"
-        found: list[str] = []
+        query = "SELECT chat, process FROM turns WHERE process IS NOT NULL ORDER BY changed"
+        crashed: list[str] = []
         with suppress(SessionError), self._table() as table:
-            found = [chat for chat, process in table.execute(query) if not _runs(process)]
-            for chat in found:
-                table.execute("UPDATE chats SET process = NULL WHERE id = ?", (chat,))
-        return found
+            crashed = [chat for chat, process in table.execute(query) if not _runs(process)]
+            for chat in crashed:
+                table.execute("UPDATE turns SET process = NULL WHERE chat = ?", (chat,))
+        return crashed
 
     @contextmanager
     def _table(self) -> Iterator[sqlite3.Connection]:
@@ -125,6 +142,19 @@ class Store:
                 yield connection
         except (OSError, sqlite3.Error) as error:
             raise SessionError(f"the chats in {self.file} cannot be used: {error}") from error
+
+
+def _put(
+    table: sqlite3.Connection,
+    chat: str,
+    turn: int,
+    text: str,
+    record: str,
+    changed: float | None = None,
+) -> None:
+    """Write a row, with "?" for halves of surrogate pairs, which SQLite does not take."""
+    texts = (value.encode("utf-8", "replace").decode() for value in (text, record))
+    table.execute(SAVE, (chat, turn, *texts, changed))
 
 
 def _runs(process: int) -> bool:
