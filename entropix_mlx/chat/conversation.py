@@ -63,6 +63,13 @@ class Turn:
 
     @property
     def answer(self) -> Reply:
+        """The answer that is part of the conversation.
+
+        Raises:
+            SessionError: the question has none yet.
+        """
+        if not self.answers:
+            raise SessionError("the question has no answer yet: answer it first")
         return self.answers[self.selected]
 
     def to_record(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile, differences
 from ..settings import described
 from ..step import Step
-from .session import AnswerSource, Asked
+from .session import AnswerSource, Asked, profile_of
 
 if TYPE_CHECKING:
     from ..checkpoints.local import LocalModel
@@ -114,7 +114,7 @@ class RemoteSource(AnswerSource):
         settings = asked.settings
         alternatives = min(settings.top_logprobs, MOST_ALTERNATIVES)
         stated = {name: getattr(settings, name) for name, o in described().items() if o.served}
-        changed = differences(self._profile, self.profile(settings))
+        changed = differences(self._profile, profile_of(settings, self))
         body = {
             "messages": asked.conversation.prompt_messages,
             "stream": True,

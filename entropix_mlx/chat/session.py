@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from ..answer.hooks import Hooks
 from ..answer.selection import AnswersStanding
 from ..errors import PromptError, SessionError, check_type, whole_number
-from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import AUTO, Profile
 from ..settings import SEED_BITS, Settings
 from ..step import AttentionMap, DrawDistribution, Step
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from ..checkpoints.local import LocalModel
 
 OnAnswers = Callable[[AnswersStanding], None]
+NOT_LOCAL = "only a local model shows what it drew from and looked at: leave --server out"
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,11 @@ class Asked:
     """An answer that a source is to write."""
 
     conversation: Conversation
-    """Ends with the question. The source sets `dropped` to the number of turns that it leaves out
-    because the context is full."""
+    """Ends with the question. The source sets `dropped` where the context is full."""
     reply: Reply
     """The answer, with the steps that it takes over. The source sets its `prompt_tokens`."""
     settings: Settings
     hooks: Hooks
-    """With the event that cancels the answer."""
     forced: Sequence[int] = ()
     """Token ids that come next; empty where the answer begins anew."""
     on_answers: OnAnswers | None = None
@@ -64,19 +62,9 @@ class AnswerSource(ABC):
     def auto_profile(self) -> Profile:
         """The profile that ``"auto"`` means for the model."""
 
-    def profile(self, settings: Settings) -> Profile:
-        """Return the profile that settings mean for the model.
-
-        Raises:
-            ProfileError: there is no such profile, or a changed field does not fit.
-        """
-        named = settings.profile
-        profile = self.auto_profile if named == AUTO else Profile.load(named)
-        return profile.replace(settings.changes)
-
     @abstractmethod
     def open(self, model: str | None = None) -> None:
-        """Load another model, or the same one as before. After an error, none is loaded.
+        """Load another model, or the same as before. After an error, none is loaded.
 
         Raises:
             EntropixError: it cannot be loaded, or there is no choice of models.
@@ -95,33 +83,27 @@ class AnswerSource(ABC):
         """Return the steps of an answer.
 
         Raises:
-            EntropixError: the question or the settings do not fit; raised by the call, before
-                anything but the arguments was changed.
+            EntropixError: the question or the settings do not fit; raised by the call itself.
         """
 
     def distribution(
         self, conversation: Conversation, steps: Sequence[Step], settings: Settings
     ) -> DrawDistribution:
         """Return what the last of an answer's steps was drawn from; see `ChatSession`."""
-        raise SessionError(
-            "only a local model shows what a token was drawn from: leave --server out"
-        )
+        raise SessionError(NOT_LOCAL)
 
     def attention(self, conversation: Conversation, steps: Sequence[Step]) -> AttentionMap:
         """Return what the last of an answer's steps looked at; see `ChatSession`."""
-        raise SessionError("only a local model shows what it looked at: leave --server out")
+        raise SessionError(NOT_LOCAL)
 
 
 class ChatSession:
-    """Messages in, steps out.
+    """Messages in, steps out. Use it on one thread.
 
     `send`, `regenerate` and `fork` return an iterator of steps. The question is part of the
     conversation at once, and the answer grows while the iterator is read. You may stop reading at
-    any moment: the answer keeps the steps that were read. Use a session on one thread; only
-    `cancel` may be called from any thread.
-
-    The three take a `cancel` event. Once it is set, even before the call, the answer ends before
-    its next token. Pass a new event for each answer.
+    any moment: the answer keeps the steps that were read. Once their `cancel` event is set, from
+    any thread and even before the call, the answer ends before its next token.
 
     Attributes:
         source: writes the answers.
@@ -143,7 +125,6 @@ class ChatSession:
     ) -> None:
         check_type("settings", settings, Settings, optional=True)
         check_type("system_prompt", system_prompt, str, optional=True)
-        check_type("hooks", hooks, Hooks, optional=True)
         self.source = source
         self.settings = settings or Settings()
         self.conversation = Conversation(system_prompt)
@@ -155,23 +136,16 @@ class ChatSession:
 
     @property
     def profile(self) -> Profile:
-        """The profile that the settings mean for this model; see `AnswerSource.profile`."""
-        return self.source.profile(self.settings)
+        """The profile that the settings mean for this model.
+
+        Raises:
+            ProfileError: there is no such profile, or a changed field does not fit.
+        """
+        return profile_of(self.settings, self.source)
 
     @property
     def messages(self) -> list[dict[str, str]]:
         return self.conversation.messages
-
-    @property
-    def certainty(self) -> Verdict | None:
-        """Whether the last answer is unsure, by the profile's threshold (``calibrate --abstain``).
-
-        None without an answer or a threshold.
-        """
-        turns = self.conversation.turns
-        if not turns or not turns[-1].answers:
-            return None
-        return self.profile.abstain.verdict(AnswerMetrics.of(turns[-1].answer.steps))
 
     def send(
         self, text: str, turn: int | None = None, *, cancel: Event | None = None
@@ -182,7 +156,7 @@ class ChatSession:
             text: the question.
             turn: index in `conversation.turns` of a turn to replace, together with all that follow
                 it; None asks after the last one.
-            cancel: ends the answer, see above.
+            cancel: see the class.
 
         Raises:
             PromptError: the text is empty, or the chat template refuses the messages.
@@ -192,7 +166,7 @@ class ChatSession:
         """
         check_type("text", text, str)
         check_type("cancel", cancel, Event, optional=True)
-        turn = None if turn is None else whole_number("turn", turn)
+        turn = _index(turn)
         self.close()
         if not text.strip():
             raise PromptError("the message is empty: write a question")
@@ -222,16 +196,15 @@ class ChatSession:
         *,
         cancel: Event | None = None,
     ) -> Iterator[Step]:
-        """Replace a token of an answer, and generate the rest anew.
+        """Replace a token of an answer, and return the steps from there on.
 
-        The steps before that token are kept: they are neither computed again nor returned. The old
-        answer stays beside the new one, with the turns that followed it.
+        The old answer stays beside the new one, with the turns that followed it.
 
         Args:
             step_index: index of the step to replace.
             token: the id of the new token, or several ids, such as a branch's.
             turn: index in `conversation.turns` of the answer's turn; None is the last one.
-            cancel: ends the answer, see above.
+            cancel: see the class.
 
         Raises:
             SessionError: there is no such turn, step or token, or another model wrote that answer.
@@ -239,7 +212,7 @@ class ChatSession:
             SamplerError, ProfileError: the settings do not fit.
         """
         check_type("cancel", cancel, Event, optional=True)
-        turn = None if turn is None else whole_number("turn", turn)
+        turn = _index(turn)
         step_index = whole_number("step_index", step_index)
         given = token if isinstance(token, Sequence) else [token]
         tokens = [whole_number("token", each) for each in given]
@@ -276,7 +249,7 @@ class ChatSession:
     def select(self, answer: int, turn: int | None = None) -> None:
         """Make another of a question's answers part of the conversation; see `Conversation`."""
         answer = whole_number("answer", answer)
-        turn = None if turn is None else whole_number("turn", turn)
+        turn = _index(turn)
         self.close()
         self.conversation.select(answer, turn)
 
@@ -360,6 +333,17 @@ class ChatSession:
         self._running = _Running(steps, cancel, here, here.last.selected, len(reply.steps))
         here.last.add(reply)
         return steps
+
+
+def profile_of(settings: Settings, source: AnswerSource) -> Profile:
+    """Return the profile that settings mean for the model of a source."""
+    named = settings.profile
+    profile = source.auto_profile if named == AUTO else Profile.load(named)
+    return profile.replace(settings.changes)
+
+
+def _index(turn: int | None) -> int | None:
+    return None if turn is None else whole_number("turn", turn)
 
 
 @dataclass(frozen=True)
