@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,10 @@ def _packed(rows: list[TreeRow]) -> tuple[mx.array, mx.array]:
     bounds = [[[low for low, _ in row], [-high for _, high in row]] for row in pairs]
     codes = (Affine(CODE[row.strategy]) for row in rows)
     packed = [
-        [*map(_coefficients, (code, *row[2:]))] for code, row in zip(codes, rows, strict=True)
+        [*chain.from_iterable(map(_coefficients, (code, *row[2:])))]
+        for code, row in zip(codes, rows, strict=True)
     ]
-    return mx.array(bounds), mx.array(packed).reshape(len(rows), -1)
+    return mx.array(bounds), mx.array(packed)  # neither is left to be computed by a thread
 
 
 def _coefficients(parameter: Affine) -> list[float]:
