@@ -1,5 +1,5 @@
 // What the page takes from npm: small libraries without dependencies of their own.
 export { h, render } from "preact";
-export { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+export { useLayoutEffect, useRef } from "preact/hooks";
 export { default as htm } from "htm";
 export { parser as markdown, GFM } from "@lezer/markdown";

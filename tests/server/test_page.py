@@ -95,17 +95,3 @@ def test_a_damaged_step_is_refused_by_name_or_explained(client):
         for value in (None, "x", -1, 1e308, 10**30, [], {}, True, [1], "\ud800"):
             content = json.dumps({"step": step | {name: value}})
             assert client.post("/v1/explain", content=content).status in (200, 400)
-
-
-def test_the_alternative_of_a_field_continues_a_form(client):
-    schema = {"properties": {"yes": {"enum": list("abcdefgh")}}, "required": ["yes"]}
-    schema |= {"type": "object", "additionalProperties": False}
-    form = {"type": "json_schema", "json_schema": {"name": "form", "schema": schema}}
-    body = {"response_format": form, "stream": True, "max_tokens": 60, "stop": "</s>"}
-    reply = client.chat(**body)
-    [field] = reply.events[-1]["choices"][0]["entropix"]["fields"]
-    other = field["alternatives"][0]
-    forced = [step["token"] for step in tokens(reply)[: other["step"]]] + [other["token"]]
-    again = tokens(client.chat(**body, forced=forced))
-    assert [step["token"] for step in again[: len(forced)]] == forced
-    assert "".join(step["text"] for step in again).startswith("{")
