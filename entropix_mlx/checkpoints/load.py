@@ -28,7 +28,7 @@ from ..errors import (
 from ..files import expanded
 from ..models import llama
 from ..models.base import LanguageModel
-from ..models.device import arrange, on_cpu, wire_memory
+from ..models.device import compute_in_float32, read_weights, wire_memory
 from ..models.ranks import split
 from .folder import check_endings, checked, explained, inside, read_object, tensor_names
 from .gguf import config_of, load_gguf
@@ -107,9 +107,9 @@ def load(
             config = config_of(path, header)
             tokenizer = helper.submit(gguf_tokenizer, path, header.metadata)
             inner = load_gguf(path, header, config, classes)
-        loaded = _made(inner, limited(config), extras, group)
+        loaded = _made(inner, limited(config), extras, group, dequantize)
         check_size(tokenizer.result(), loaded.config.vocab_size, path)
-        arrange(inner, dequantize)
+        read_weights(inner)
         wire_memory()
         loaded.warm_up()
         if not mx.isfinite(loaded(mx.array([[0]]), loaded.make_cache()).logits).all():
@@ -145,14 +145,13 @@ def _made(
     config: Mapping[str, Any],
     extras: Extras,
     group: mx.distributed.Group | None,
+    dequantize: bool | None,
 ) -> LanguageModel:
     if extras.adapter_path is not None:
         add_adapters(inner, extras.adapter_path)
-    if on_cpu():
-        inner.set_dtype(mx.float32)  # in which its caches will be, too
+    compute_in_float32(inner, dequantize)
     if group is not None:
         split(inner, config, group)
-    mx.eval(mx.random.state)  # each layer drew weights that nobody computes
     made = LanguageModel(inner, config, group)
     if extras.kv_bits is not None:
         try:

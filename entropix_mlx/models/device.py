@@ -6,13 +6,12 @@ Nothing else asks which device it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten, tree_unflatten
-from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
+from mlx.utils import tree_flatten
+from mlx_lm.utils import dequantize_model
 
 from .ranks import least
 
@@ -49,74 +48,44 @@ def compiles() -> bool:
     return not on_cpu() or os.environ.get("ENTROPIX_COMPILE") == "1"
 
 
-def arrange(model: nn.Module, unpack: bool | None = None) -> None:
-    """Read the weights of a model, and bring them into the form that the device computes fastest.
+def compute_in_float32(model: nn.Module, unpack: bool | None = None) -> None:
+    """On a CPU, turn the weights of a model, which may be lazy, into float32; a GPU takes them as
+    they are stored.
 
-    A GPU takes them as they are stored. MLX's CPU backend is 40 times slower with half precision,
-    and slow with packed weights; see also `_by_input`.
+    MLX's CPU backend is 40 times slower with half precision, and slow with packed weights.
 
     Args:
-        model: is changed; its weights may be lazy, and memory then never holds two versions of
-            more than one layer.
-        unpack: whether quantized weights become dense ones on a CPU; by default where half of the
-            machine's memory holds them.
+        model: is changed.
+        unpack: whether quantized weights become dense; by default where half of the machine's
+            memory holds them.
+    """
+    if not on_cpu():
+        return
+    model.set_dtype(mx.float32)
+    if unpack is None:
+        unpack = _dense_bytes(model) <= UNPACKED_SHARE * machine_memory()
+    if unpack:
+        dequantize_model(model)
+
+
+def read_weights(model: nn.Module) -> None:
+    """Read the lazy weights of a model; on a CPU, store them in the order of their inputs.
+
+    Memory never holds two versions of more than one layer.
     """
     if on_cpu():
-        model.set_dtype(mx.float32)
-        if unpack is None:
-            unpack = _dense_bytes(model) <= UNPACKED_SHARE * machine_memory()
         leaves: dict[str, nn.Module] = dict(
             tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module)
         )
         # The largest first: while the embedding is in memory twice, hardly anything else is.
-        for name in sorted(leaves, key=lambda name: _dense_bytes(leaves[name]), reverse=True):
-            layer = _arranged(leaves.pop(name), unpack)
-            model.update_modules(tree_unflatten([(name, layer)]))
+        for layer in sorted(leaves.values(), key=_dense_bytes, reverse=True):
+            if isinstance(layer, _BY_INPUT):
+                layer.weight = _by_input(layer.weight)
             mx.eval(layer.parameters())
-    mx.eval(model.parameters())
+    mx.eval(model.parameters(), mx.random.state)  # new layers drew weights that nobody computes
     mx.clear_cache()
 
 
-def _arranged(layer: nn.Module, unpack: bool) -> nn.Module:
-    if unpack and isinstance(layer, tuple(_DENSE)):
-        layer = _unpacked(layer)
-    if isinstance(layer, _BY_INPUT):
-        layer.weight = _by_input(layer.weight)
-    return layer
-
-
-def _unpacked(layer: nn.Module) -> nn.Module:
-    """Return a layer with the weights of a quantized one as plain arrays."""
-    dense = next(made for packed, made in _DENSE.items() if isinstance(layer, packed))(layer)
-    if "bias" in layer:
-        dense.bias = layer.bias
-    dense.weight = mx.dequantize(
-        layer.weight,
-        layer.scales,
-        layer.get("biases"),
-        group_size=layer.group_size,
-        bits=layer.bits,
-        mode=layer.mode,
-    )
-    return dense
-
-
-def _sharded(kind: Callable[..., nn.Module]) -> Callable[[nn.Module], nn.Module]:
-    def make(layer: nn.Module) -> nn.Module:
-        ranks = layer.group.size()
-        return kind(ranks, ranks, bias="bias" in layer, group=layer.group)
-
-    return make
-
-
-_DENSE: dict[type[nn.Module], Callable[[nn.Module], nn.Module]] = {
-    nn.QuantizedLinear: lambda layer: nn.Linear(1, 1, bias="bias" in layer),
-    nn.QuantizedEmbedding: lambda _: nn.Embedding(1, 1),
-    nn.QuantizedAllToShardedLinear: _sharded(nn.AllToShardedLinear),
-    nn.QuantizedShardedToAllLinear: _sharded(nn.ShardedToAllLinear),
-    QuantizedSwitchLinear: lambda layer: SwitchLinear(1, 1, 1, bias="bias" in layer),
-}
-"""Makes a layer of the dense kind, whose arrays are then replaced."""
 _BY_INPUT = (nn.Linear, nn.Embedding, nn.AllToShardedLinear, nn.ShardedToAllLinear)
 
 

@@ -21,6 +21,11 @@ def in_a_thread(function):
         return threads.submit(function).result()
 
 
+def arrange(inner: nn.Module, unpack: bool | None = None) -> None:
+    device.compute_in_float32(inner, unpack)
+    device.read_weights(inner)
+
+
 def logits(model: LanguageModel) -> np.ndarray:
     return np.array(model(TOKENS, model.make_cache()).logits.astype(mx.float32))
 
@@ -30,11 +35,11 @@ def test_arranged_weights_give_the_same_logits(kind):
     inner, config = make(kind, hidden_size=64, moe_intermediate_size=64, intermediate_size=64)
     nn.quantize(inner, 32, 4, class_predicate=lambda _, part: hasattr(part, "to_quantized"))
     expected = logits(LanguageModel(inner, config))
-    device.arrange(inner, unpack=False)
+    arrange(inner, unpack=False)
     packed = LanguageModel(inner, config)
     assert any("scales" in part for part in packed.inner.modules())
     np.testing.assert_allclose(logits(packed), expected, atol=1e-3)
-    device.arrange(inner)
+    arrange(inner)
     dense = LanguageModel(inner, config)
     assert not any("scales" in part for part in dense.inner.modules())
     np.testing.assert_allclose(logits(dense), expected, atol=1e-3)
@@ -44,7 +49,7 @@ def test_a_cpu_computes_in_float32():
     inner, config = make("llama")
     inner.set_dtype(mx.bfloat16)
     assert LanguageModel(inner, config).dtype == mx.bfloat16
-    device.arrange(inner)
+    arrange(inner)
     assert LanguageModel(inner, config).dtype == mx.float32
 
 
