@@ -29,10 +29,10 @@ class ScriptedDistribution:
     seed: int
     letters: Tokens[int]
 
-    def logprobs(self, tokens):
+    def logprobs(self, row, tokens):
         return [-token / 50 for token in tokens]
 
-    def openings(self, count):
+    def openings(self, row, count):
         chance = random.Random(f"openings {self.text} {self.seed}")
         return chance.sample(sorted(set(self.letters)), min(count, len(set(self.letters))))
 

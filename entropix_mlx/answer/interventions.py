@@ -9,11 +9,11 @@ would have.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..samplers.row import Row
-from ..step import Fork, Origin, Source, Step
+from ..step import Origin, Step
 from .sentences import Lines
 
 if TYPE_CHECKING:  # an answer is tested without MLX
@@ -26,25 +26,13 @@ TAIL = 8
 _WORD = re.compile(r"\w+")
 
 
-class Record(NamedTuple):
-    """What a step says beside its row; the fields are those of `Step`."""
-
-    fork: Fork | None = None
-    rolled_back: int = 0
-    triggered_at: int | None = None
-    source: Source | None = None
-
-
-NO_RECORD = Record()
-
-
 class Insertion(NamedTuple):
     """Tokens to commit in place of what would be drawn."""
 
     tokens: Sequence[int]
     origin: Origin = Origin.INSERTED
-    record: Record = Record(rolled_back=1)
-    """Of the first of them."""
+    about: Mapping[str, Any] = {}
+    """Fields of the first token's `Step`: `triggered_at`, `source`."""
 
 
 class AnswerSoFar(Protocol):

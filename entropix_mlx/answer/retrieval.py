@@ -24,7 +24,6 @@ from .interventions import (
     Allowance,
     AnswerSoFar,
     Insertion,
-    Record,
     Trigger,
     may_be_interrupted,
 )
@@ -81,8 +80,8 @@ class Retrieval:
             tokens = self._written(passage, spaced)
             if len(tokens) >= answer.room or has_marker(tokens, self._tokenizer):
                 return None
-            record = Record(rolled_back=1, triggered_at=triggered_at, source=passage.source)
-            return Insertion(tokens, Origin.RETRIEVED, record)
+            about = {"triggered_at": triggered_at, "source": passage.source}
+            return Insertion(tokens, Origin.RETRIEVED, about)
         return None
 
     def observe(self, step: Step) -> None:

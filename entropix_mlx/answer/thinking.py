@@ -18,7 +18,6 @@ from .interventions import (
     Allowance,
     AnswerSoFar,
     Insertion,
-    Record,
     Trigger,
     may_be_interrupted,
     says,
@@ -73,7 +72,7 @@ class Thinking:
         tokens = self._tokens.get(at_sentence if answer.lines.last else at_line)
         if tokens is None or len(tokens) >= answer.room:
             return None
-        return Insertion(tokens, record=Record(rolled_back=1, triggered_at=triggered_at))
+        return Insertion(tokens, about={"triggered_at": triggered_at})
 
     def observe(self, step: Step) -> None:
         inserted = step.origin is Origin.INSERTED

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..profiles.sections import PositionScore
 from ..samplers.row import Row
 from ..step import LOOP, NOT_OF_THE_MODEL, Alternative, Origin, Step, Strategy
-from .interventions import NO_RECORD, Record
 from .loops import LoopDetector
 from .text_stream import StopStrings, TextStream
 
@@ -76,7 +75,8 @@ class Writer:
         self.index = step.index + 1
         self._skipped = step.time
 
-    def write(self, row: Row, origin: Origin, record: Record = NO_RECORD) -> Step:
+    def write(self, row: Row, origin: Origin, **about: Any) -> Step:
+        """Return the next step; `about` are further fields of it."""
         given = origin is Origin.READ
         finish_reason = ("read" if given else "length") if self.room == 1 else None
         ends = row.token in self._tokenizer.eos_token_ids
@@ -104,7 +104,7 @@ class Writer:
             strain=row.strain,
             allowed=self._alternatives(row.allowed),
             top_logprobs=self._alternatives(row.alternatives),
-            **record._asdict(),
+            **about,
             finish_reason=finish_reason,
             stopped=LOOP if ending == LOOP and not self._stops.found else None,
             time=self._skipped + self._clock(),

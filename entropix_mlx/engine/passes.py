@@ -20,7 +20,7 @@ from ..models.base import LanguageModel
 from ..samplers.draw import uniforms
 from ..samplers.logit_processors import WINDOW
 from ..samplers.metrics import measure_attention
-from ..samplers.position import RowDistribution, Sampled, sample
+from ..samplers.position import Sampled, sample
 from ..samplers.row import Row
 from .constrained import Constrained
 from .sequence import Sequence
@@ -204,6 +204,7 @@ class Pass:
                 None if attention is None else _rows(attention, index),
                 mx.array([uniforms(seed, place, sampler.draws) for seed, place in places]),
                 listed,
+                places=places,
                 mask=mx.array(np.stack([masks[row] for row in index])) if masked else None,
                 changed=changed,
             )
@@ -253,18 +254,12 @@ class Pass:
         """Wait for the pass, and return the rows of each entry."""
         rows: dict[int, Row] = {}
         measured = all(scores for _, scores, _ in self._forwards)
-        entries = [entry for entry in self.entries for _ in range(1 + len(self.proposed))]
         for index, sampled in self.sampled:
-            for number, (row, at) in enumerate(zip(sampled.read(), index, strict=True)):
-                seed = entries[at].sequence.resolved.seed
-                distribution = RowDistribution(sampled, number, seed, self.places[at])
-                found = row._replace(distribution=distribution)
-                rows[at] = found if measured else found.without_attention()
+            for at, row in zip(index, sampled.read(), strict=True):
+                rows[at] = row if measured else row.without_attention()
         size = 1 + len(self.proposed)
-        return [
-            [rows[first + number] for number in range(size)]
-            for first in range(0, len(entries), size)
-        ]
+        firsts = range(0, len(rows), size)
+        return [[rows[at] for at in range(first, first + size)] for first in firsts]
 
 
 def _rows(array: mx.array, index: list[int]) -> mx.array:

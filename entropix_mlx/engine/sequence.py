@@ -20,7 +20,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.forks import Forks, ForkTrial
 from ..answer.hooks import Hooks
-from ..answer.interventions import NO_RECORD, Insertion, Intervention, Record
+from ..answer.interventions import Insertion, Intervention
 from ..answer.loops import LoopDetector
 from ..answer.reasoning import ReasoningBudget
 from ..answer.retrieval import Retrieval
@@ -107,7 +107,8 @@ class Sequence:
             self.constraint = constrained(settings.constraint, tokenizer, vocab_size, self.prompt)
         self.interventions = self._interventions(vocab_size)
         self._forced = deque(forced)
-        self._origin, self._record = Origin.CHOSEN, Record(rolled_back=1)
+        self._inserted = Insertion((), Origin.CHOSEN)
+        """What the forced tokens are."""
         self._clock = Clock()
         limit = self.room if settings.max_tokens < 0 else min(settings.max_tokens, self.room)
         loops = settings.loops == "stop" and settings.constraint is None
@@ -182,12 +183,11 @@ class Sequence:
                 self.trial = found
                 return found
             if found is not None:
-                self._forced = deque(found.tokens)
-                self._origin, self._record = found.origin, found.record
+                self._forced, self._inserted = deque(found.tokens), found
         if self._forced:
             (row,) = row.given([self._forced.popleft()])
-            self._commit(row, self._origin, self._record)
-            self._record = Record(rolled_back=1)
+            self._commit(row, self._inserted.origin, rolled_back=1, **self._inserted.about)
+            self._inserted = self._inserted._replace(about={})
         else:
             self._commit(row, Origin.SAMPLED)
         return None if self.over else row.token
@@ -205,9 +205,8 @@ class Sequence:
         assert trial is not None
         fork = trial.fork()
         origin = Origin.CHOSEN if fork.chosen_by is ChosenBy.USER else Origin.BRANCH
-        record = Record(fork=fork, rolled_back=1)
         for number, row in enumerate(trial.branches[fork.winner].rows):
-            self._commit(row, origin, NO_RECORD if number else record)
+            self._commit(row, origin, **({} if number else {"fork": fork, "rolled_back": 1}))
             if self.over:
                 return number + 1
         return len(trial.branches[fork.winner].rows)
@@ -251,8 +250,8 @@ class Sequence:
             total = len(self.prompt) + self.continued - self.cached
             self.hooks.on_prefill(min(done, total), total)
 
-    def _commit(self, row: Row, origin: Origin, record: Record = NO_RECORD) -> None:
-        step = self._writer.write(row.sampled(), origin, record)
+    def _commit(self, row: Row, origin: Origin, **about: Any) -> None:
+        step = self._writer.write(row.sampled(), origin, **about)
         self.room -= 1
         self._observe(step)
         self.steps.append(step)

@@ -29,18 +29,19 @@ class Plan(NamedTuple):
     top_p: mx.array
     top_k: mx.array  # `TOP_K_OFF` where there is none; any other number is rounded down
     min_p: mx.array
+    drawn_from: mx.array | None = None
+    """Gaps `(rows, vocab)` to draw from in place of `Measured.drawn_from`, the smallest of them 0.
+    Metrics and log probabilities stay those of the model."""
+
+    @property
+    def parameters(self) -> tuple[mx.array, ...]:
+        """The strategy, temperature, top-p, top-k and min-p."""
+        return self[:5]
 
 
-class Planned(NamedTuple):
-    """A plan, and another distribution to draw from."""
-
-    plan: Plan
-    gaps: mx.array
-    """`(rows, vocab)`, of which the smallest is 0. Metrics and log probabilities stay those of the
-    model."""
-
-
-Rule = Callable[..., Plan | Planned]
+PARAMETERS = 5
+"""How many there are."""
+Rule = Callable[..., Plan]
 """Plans a position: a function of a module, the same object for every profile.
 
 It gets what was measured and the sampler's numbers. It knows nothing of interventions: where no

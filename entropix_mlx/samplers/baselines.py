@@ -15,10 +15,10 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import TOP_K_OFF, Drawing, Plan, Planned, Sampler, constant_plan
+from .base import TOP_K_OFF, Drawing, Plan, Rule, Sampler, constant_plan
 from .metrics import LARGEST_GAP, MIN_TEMPERATURE, Measured, relative_probability
 
-Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan | Planned]
+Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan]
 """Changes a plan of fixed parameters; it gets what was measured and the sampler's own options, each
 of them an array, so that other options compile nothing anew."""
 
@@ -63,12 +63,10 @@ def _arrays(numbers: Mapping[str, Any]) -> dict[str, mx.array]:
 
 
 @cache
-def _rule(adjust: Adjust) -> Callable[..., Plan | Planned]:
+def _rule(adjust: Adjust) -> Rule:
     """Return the rule of an adjustment, the same object for every profile."""
 
-    def rule(
-        measured: Measured, numbers: tuple[dict[str, mx.array], dict[str, mx.array]]
-    ) -> Plan | Planned:
+    def rule(measured: Measured, numbers: tuple[dict[str, mx.array], dict[str, mx.array]]) -> Plan:
         fixed, options = numbers
         return adjust(constant_plan(measured, Strategy.SAMPLE, **fixed), measured, options)
 
@@ -86,32 +84,33 @@ def _fixed(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
 def _top_n_sigma(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
     """Keep logits ≥ max − n σ (arXiv 2411.07641)."""
     # A standard deviation does not depend on where the logits are measured from.
-    limit = options["n_sigma"] * mx.std(measured.odds.gaps, axis=-1)
+    limit = options["n_sigma"] * mx.std(measured.drawn_from, axis=-1)
     floor = mx.power(2.0, -limit / mx.maximum(plan.temperature, MIN_TEMPERATURE))
     return plan._replace(min_p=mx.maximum(plan.min_p, floor))
 
 
 def _p_less(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
     """Keep p ≥ Σ p² of the tempered distribution (arXiv 2509.23234)."""
-    weights = relative_probability(measured.odds.gaps, plan.temperature)
+    weights = relative_probability(measured.drawn_from, plan.temperature)
     floor = mx.square(weights).sum(axis=-1) / weights.sum(axis=-1)
     # Where all probabilities are equal the floor is 1, and rounding must not lift it above them.
     return plan._replace(min_p=mx.maximum(plan.min_p, mx.minimum(floor, 1.0)))
 
 
-def _xtc(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Planned:
+def _xtc(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
     """Exclude top choices (text-generation-webui, pull request 6335; llama.cpp has it, too).
 
     At a share of positions, all tokens of at least `threshold` but the least probable of them
     cannot be drawn, by p at temperature 1. Temperature and filters then act on what is left.
     """
-    gaps, top_surprise, _ = measured.odds
-    above = mx.power(0.5, gaps + top_surprise) >= options["threshold"]
+    gaps = measured.drawn_from
+    weights = mx.power(0.5, gaps)
+    above = weights >= options["threshold"] * weights.sum(axis=-1, keepdims=True)
     least = mx.where(above, gaps, 0.0).max(axis=-1, keepdims=True)
     chance = mx.zeros((1,)) if measured.chance is None else measured.chance
     excluded = above & (gaps < least) & (chance < options["probability"])[:, None]
     left = mx.where(excluded, LARGEST_GAP, gaps)
-    return Planned(plan, gaps=left - left.min(axis=-1, keepdims=True))
+    return plan._replace(drawn_from=left - left.min(axis=-1, keepdims=True))
 
 
 ADJUSTMENTS: dict[str, Adjust] = {

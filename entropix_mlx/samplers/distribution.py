@@ -78,7 +78,8 @@ def _stages(sampled: Sampled, row: int, plan: Plan, mask: mx.array | None = None
     if mask is not None:
         bits = np.unpackbits(np.array(mask).view(np.uint8), bitorder="little")[: len(gaps)]
         gaps = np.where(bits, gaps - gaps[bits > 0].min(), LARGEST_GAP)
-    strategy, temperature, top_p, top_k, min_p = (float(numbers(field)[0]) for field in plan)
+    parameters = (float(numbers(field)[0]) for field in plan.parameters)
+    strategy, temperature, top_p, top_k, min_p = parameters
     chosen = STRATEGIES[int(strategy)]
     weights = np.exp2(-gaps / max(temperature, MIN_TEMPERATURE))
     order = np.argsort(gaps, kind="stable")

@@ -30,9 +30,7 @@ from .metrics import (
     FORBIDDEN_GAP,
     LN_2,
     MIN_TEMPERATURE,
-    Candidates,
     Measured,
-    Odds,
     most_probable,
     numbers,
     relative_probability,
@@ -75,16 +73,14 @@ def draw(
     Returns:
         The tokens and their natural log probabilities at temperature 1, `(rows, 1)` each.
     """
-    odds = measured.odds
     if drawing.draws == 0:
-        best = odds.ranked.tokens[:, :1] if odds.ranked else None
-        token = odds.gaps.argmin(axis=-1, keepdims=True) if best is None else best
-        if measured.odds is measured.model:
-            return token, measured.model.top_surprise * -LN_2
+        token = measured.drawn_from.argmin(axis=-1, keepdims=True)
+        if measured.drawn_from is measured.gaps:
+            return token, measured.top_surprise * -LN_2
     elif drawing.needs_order:
-        token = _draw_ranked(odds, plan, drawing, randomness[..., 0])
+        token = _draw_ranked(measured, plan, drawing, randomness[..., 0])
     else:
-        token = _draw_unranked(odds.gaps, plan, randomness[:, :1])
+        token = _draw_unranked(measured.drawn_from, plan, randomness[:, :1])
     return token, measured.logprob(token)
 
 
@@ -99,27 +95,27 @@ def draw_distinct(
     """
     if drawing.needs_order:
         needed = max(count, ranks_needed(drawing, gaps.shape[-1]))
-        candidates = most_probable(gaps, needed)
+        candidates, near = most_probable(gaps, needed)
         _, survives = _filtered(gaps, candidates, plan, drawing)
     else:
-        candidates = Candidates(mx.broadcast_to(mx.arange(gaps.shape[-1]), gaps.shape), gaps)
+        candidates, near = mx.broadcast_to(mx.arange(gaps.shape[-1]), gaps.shape), gaps
         survives = relative_probability(gaps, plan.temperature) >= plan.min_p[:, None]
     temperature = mx.maximum(plan.temperature, MIN_TEMPERATURE)[:, None]
     key = mx.random.key(int.from_bytes(_hash(seed, position, "distinct")))
     noisy = mx.random.gumbel(gaps.shape[:1] + survives.shape[1:], key=key) - (
-        candidates.gaps * LN_2 / temperature
+        near * LN_2 / temperature
     )
     noisy = mx.where(survives, noisy, noisy - FILTERED_OUT)
-    noisy = mx.where(candidates.gaps == 0, math.inf, noisy)
-    best = most_probable(-noisy, count).tokens
-    tokens = mx.take_along_axis(candidates.tokens, best, axis=-1)
-    gaps = mx.take_along_axis(candidates.gaps, best, axis=-1)
+    noisy = mx.where(near == 0, math.inf, noisy)
+    best, _ = most_probable(-noisy, count)
+    tokens = mx.take_along_axis(candidates, best, axis=-1)
+    gaps = mx.take_along_axis(near, best, axis=-1)
     drawn = zip(numbers(tokens)[0], numbers(gaps)[0], strict=True)
     return [token for token, gap in drawn if gap < FORBIDDEN_GAP]
 
 
 def _filtered(
-    gaps: mx.array, ranked: Candidates, plan: Plan, drawing: Drawing
+    gaps: mx.array, ranked: mx.array, plan: Plan, drawing: Drawing
 ) -> tuple[mx.array, mx.array]:
     """Return the running sum of the ranked tokens' weights, and which survive the filters of a
     plan.
@@ -131,7 +127,7 @@ def _filtered(
        exactly 0, so it survives any top-p.
     """
     tempered = relative_probability(gaps, plan.temperature)
-    weights = mx.take_along_axis(tempered, ranked.tokens, axis=-1)
+    weights = mx.take_along_axis(tempered, ranked, axis=-1)
     total = tempered.sum(axis=-1, keepdims=True)
     cumulative = mx.cumsum(weights, axis=-1)
     count = mx.array(np.arange(1, weights.shape[-1] + 1, dtype=np.float32))
@@ -143,21 +139,23 @@ def _filtered(
     return cumulative, survives
 
 
-def _draw_ranked(odds: Odds, plan: Plan, drawing: Drawing, uniform: mx.array) -> mx.array:
+def _draw_ranked(measured: Measured, plan: Plan, drawing: Drawing, uniform: mx.array) -> mx.array:
     """Draw where ranks matter.
 
     Of several draws the adaptive strategy keeps the one of highest log p + position score. That
     score is the same for all tokens of a position, so the draw of the smallest uniform, which has
     the lowest rank, is enough. A uniform of 0 gives the most probable token.
     """
-    gaps = odds.gaps
-    candidates = odds.ranked or most_probable(gaps, ranks_needed(drawing, gaps.shape[-1]))
+    gaps, ranked = measured.drawn_from, measured.ranked
+    if ranked is None or gaps is not measured.gaps:
+        ranked = most_probable(gaps, ranks_needed(drawing, gaps.shape[-1]))
+    candidates, _ = ranked
     cumulative, survives = _filtered(gaps, candidates, plan, drawing)
     strategy = plan.strategy[:, None]
     uniform = mx.where(strategy == CODE[Strategy.ADAPTIVE], uniform[:, -1:], uniform[:, :1])
     uniform = mx.where(strategy <= CODE[drawing.surest], 0.0, uniform)
     chosen = _invert(cumulative, survives, uniform)
-    return mx.take_along_axis(candidates.tokens, chosen, axis=-1)
+    return mx.take_along_axis(candidates, chosen, axis=-1)
 
 
 def _draw_unranked(gaps: mx.array, plan: Plan, uniform: mx.array) -> mx.array:

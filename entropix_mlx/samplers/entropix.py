@@ -16,7 +16,7 @@ from ..profiles.profile import REFERENCE, Profile
 from ..profiles.sections import UNFORKED_ARGMAX
 from ..profiles.tree import TREE_SAMPLER, Affine, TreeRow, table
 from ..step import Decision, Metrics, Strategy
-from .base import CODE, Drawing, Plan, Sampler
+from .base import CODE, PARAMETERS, Drawing, Plan, Sampler
 from .draw import uniforms
 from .metrics import Measured, measure_attention
 from .position import sample
@@ -86,12 +86,11 @@ def _plan(measured: Measured, tree: tuple[mx.array, mx.array]) -> Plan:
     values = measured.values[:, None]  # (rows, 1, metrics)
     signed = values[:, None] * mx.array([[1.0], [-1.0]])  # (rows, 1, 2, metrics)
     row = (signed > bounds).all(axis=(-2, -1)).argmax(axis=-1)
-    parameters = len(Plan._fields)
-    chosen = rows[row].reshape(-1, parameters, rows.shape[-1] // parameters)
+    chosen = rows[row].reshape(-1, PARAMETERS, rows.shape[-1] // PARAMETERS)
     slopes, constant, low, high = mx.split(chosen, [-3, -2, -1], axis=-1)
     result = constant + (slopes * values).sum(axis=-1, keepdims=True)
     result = mx.clip(result, low, high)
-    return Plan(*(result[:, i, 0] for i in range(parameters)))
+    return Plan(*(result[:, i, 0] for i in range(PARAMETERS)))
 
 
 def decide(

@@ -57,15 +57,9 @@ def relative_probability(gaps: mx.array, temperature: mx.array) -> mx.array:
     return mx.power(0.5, gaps / mx.maximum(temperature[:, None], MIN_TEMPERATURE))
 
 
-class Candidates(NamedTuple):
-    """The most probable tokens of each row, best first: `(rows, count)` each."""
-
-    tokens: mx.array
-    gaps: mx.array
-
-
-def most_probable(gaps: mx.array, count: int) -> Candidates:
-    """Return the `count` tokens of smallest gap, in order, without sorting the vocabulary.
+def most_probable(gaps: mx.array, count: int) -> tuple[mx.array, mx.array]:
+    """Return the `count` tokens of smallest gap, the smallest first, and their gaps; both are
+    `(rows, count)`. The vocabulary is not sorted.
 
     1. The vocabulary is cut into blocks of `BLOCK` tokens, and the smallest gap of each is found.
     2. Only the `count` blocks with the smallest minima are searched. No better token can be
@@ -77,7 +71,7 @@ def most_probable(gaps: mx.array, count: int) -> Candidates:
     blocks = vocab // BLOCK
     if blocks <= count:
         tokens = mx.argsort(gaps, axis=-1)[:, :count]
-        return Candidates(tokens, mx.take_along_axis(gaps, tokens, axis=-1))
+        return tokens, mx.take_along_axis(gaps, tokens, axis=-1)
     minima = _in_blocks(gaps).min(axis=-1)
     best = mx.argpartition(minima, kth=count - 1, axis=-1)[:, :count, None]
 
@@ -88,10 +82,8 @@ def most_probable(gaps: mx.array, count: int) -> Candidates:
 
     near = searched(gaps)
     order = mx.argsort(near, axis=-1)[:, :count]
-    return Candidates(
-        mx.take_along_axis(searched(_ids(vocab)), order, axis=-1),
-        mx.take_along_axis(near, order, axis=-1),
-    )
+    tokens = mx.take_along_axis(searched(_ids(vocab)), order, axis=-1)
+    return tokens, mx.take_along_axis(near, order, axis=-1)
 
 
 def _in_blocks(array: mx.array) -> mx.array:
@@ -104,28 +96,16 @@ def _ids(vocab: int) -> mx.array:
     return mx.array(np.arange(vocab, dtype=np.uint32)[None])
 
 
-class Odds(NamedTuple):
-    """A distribution over the vocabulary."""
-
-    gaps: mx.array  # `(rows, vocab)`, the smallest of them 0
-    top_surprise: mx.array  # `(rows, 1)`: −log2 of the highest probability, in bits
-    ranked: Candidates | None = None  # the most probable tokens, if they were asked for
-
-    @classmethod
-    def of(cls, logits: mx.array, ranks: int = 0) -> Odds:
-        gaps = to_gaps(logits)
-        total = mx.power(0.5, gaps).sum(axis=-1, keepdims=True)
-        return cls(gaps, mx.log2(total), most_probable(gaps, ranks) if ranks else None)
-
-
 class Measured(NamedTuple):
     """What is known about one position of each row, before anything is decided."""
 
-    model: Odds
     values: mx.array  # `(rows, 8)`: the metrics, in the order of `Metrics`
-    odds: Odds
-    """What is drawn from: the model's own, unless penalties or a constraint change it. Filters act
-    on it; thresholds are compared with `metrics`."""
+    gaps: mx.array  # `(rows, vocab)`: the model's own
+    top_surprise: mx.array  # `(rows, 1)`: −log2 of the model's highest probability, in bits
+    drawn_from: mx.array
+    """`(rows, vocab)`: `gaps`, unless penalties or a constraint change them. Filters act on these;
+    thresholds are compared with `metrics`."""
+    ranked: tuple[mx.array, mx.array] | None = None  # `most_probable` of `gaps`, if asked for
     chance: mx.array | None = None  # `(rows or 1,)`: uniforms in [0, 1), if they are asked for
 
     @property
@@ -134,8 +114,8 @@ class Measured(NamedTuple):
 
     def logprob(self, tokens: mx.array) -> mx.array:
         """Return the model's natural log probabilities, at temperature 1, of `(rows, n)` tokens."""
-        gaps = mx.take_along_axis(self.model.gaps, tokens, axis=-1)
-        return (gaps + self.model.top_surprise) * -LN_2
+        gaps = mx.take_along_axis(self.gaps, tokens, axis=-1)
+        return (gaps + self.top_surprise) * -LN_2
 
 
 def measure(logits: mx.array, attention: mx.array, ranks: int = 0) -> Measured:
@@ -147,7 +127,7 @@ def measure(logits: mx.array, attention: mx.array, ranks: int = 0) -> Measured:
     """
     gaps = to_gaps(logits)
     ranked = most_probable(gaps, ranks) if ranks else None
-    top = ranked.tokens[:, :1] if ranked else gaps.argmin(axis=-1, keepdims=True)
+    top = ranked[0][:, :1] if ranked else gaps.argmin(axis=-1, keepdims=True)
     weights = mx.power(0.5, gaps)
     # Beside the 1 of the most probable token a tail of 1e-20 would vanish, and with it all of a
     # small entropy: the tail is summed by itself.
@@ -157,15 +137,14 @@ def measure(logits: mx.array, attention: mx.array, ranks: int = 0) -> Measured:
     in_bits = mx.where(_FIRST[:, :2], mx.log1p(tail) * LOG2_E, weighted / (tail + 1))
     top_surprise, mean_gap = mx.split(in_bits, 2, axis=-1)
     squares = (weights * mx.square(gaps - mean_gap)).sum(axis=-1, keepdims=True)
-    if ranked and ranked.tokens.shape[-1] > 1:
-        second = mx.power(0.5, ranked.gaps[:, 1:2])
+    if ranked and ranked[1].shape[-1] > 1:
+        second = mx.power(0.5, ranked[1][:, 1:2])
     else:
         second = rest.max(axis=-1, keepdims=True)
     highest = mx.power(0.5, top_surprise)
     own = mx.where(_FIRST, top_surprise + mean_gap, mx.where(_LAST, 1 - second, squares) * highest)
-    odds = Odds(gaps, top_surprise, ranked)
     values = mx.concatenate([own, attention], axis=-1)
-    return Measured(odds, values, odds)
+    return Measured(values, gaps, top_surprise, gaps, ranked)
 
 
 def measure_attention(layers: Sequence[mx.array]) -> mx.array:

@@ -20,8 +20,8 @@ Three rules keep it from tracing them again while a text grows, or when a user m
 1. A sampler's numbers are inputs of the compiled function, not parts of it.
 2. The number of keys grows with every token, so what depends on it (the attention metrics) is
    compiled once for all shapes (``shapeless``), apart from the rest.
-3. The rest, `_decide`, is compiled once for each number of rows, vocabulary and `CompileKey`, which
-   holds whatever changes which operations there are.
+3. The rest, `_decide`, is compiled once for each number of rows, each vocabulary and each set of
+   arguments of `_compiled`.
 """
 
 from __future__ import annotations
@@ -35,22 +35,21 @@ import mlx.core as mx
 
 from ..models.device import compiles
 from ..step import Metrics
-from .base import STRATEGIES, Drawing, Plan, Planned, Rule, Sampler
+from .base import PARAMETERS, STRATEGIES, Drawing, Plan, Rule, Sampler
 from .draw import draw, draw_distinct, ranks_needed
 from .metrics import (
     FORBIDDEN_GAP,
     LN_2,
     Measured,
-    Odds,
     measure,
     most_probable,
     numbers,
+    to_gaps,
 )
 from .row import Listed, Row
 
 _METRICS = len(Metrics._fields)
-_PLAN = len(Plan._fields)
-_DRAWN = _METRICS + _PLAN
+_DRAWN = _METRICS + PARAMETERS
 
 LISTED = 4
 """Allowed tokens that are listed under a constraint: the value that was taken, and others."""
@@ -59,15 +58,6 @@ NOT_ALLOWED = -1e12  # nats: a listed token of a log probability below was not a
 WORD = 32  # tokens in a word of a mask
 
 MOST_COMPILED = 32  # compiled functions in the cache; a process rarely needs more than two
-
-
-class CompileKey(NamedTuple):
-    """All that a compiled function depends on besides shapes."""
-
-    rule: Rule
-    drawing: Drawing
-    top_logprobs: int
-    extras: tuple[str, ...]
 
 
 class Sampled(NamedTuple):
@@ -83,6 +73,7 @@ class Sampled(NamedTuple):
     drawn_from: mx.array  # `(rows, vocab)`: the gaps that were drawn from
     drawing: Drawing
     allowed: int = 0  # tokens that are listed of those that a constraint allows; 0 without one
+    places: Sequence[tuple[int, int]] = ()  # seed and position of each row
 
     def plan(self, row: int) -> Plan:
         """Return the plan of one row, `(1,)` each."""
@@ -94,28 +85,19 @@ class Sampled(NamedTuple):
 
         Where the logits of a row were NaN or infinite, its entropy is NaN, and the rest is invalid.
         """
-        return [_read(row, self.allowed) for row in numbers(self.packed)]
+        rows = (_read(row, self.allowed) for row in numbers(self.packed))
+        return [row._replace(distribution=self, number=n) for n, row in enumerate(rows)]
 
-
-class RowDistribution(NamedTuple):
-    """The `Distribution` of one row."""
-
-    sampled: Sampled
-    row: int
-    seed: int
-    place: int
-
-    def logprobs(self, tokens: Sequence[int]) -> list[float]:
-        row = slice(self.row, self.row + 1)
-        gaps = mx.take_along_axis(self.sampled.gaps[row], mx.array([list(tokens)]), axis=-1)
-        surprise = self.sampled.packed[row, _DRAWN + 2 : _DRAWN + 3]
-        found: list[float] = numbers((gaps + surprise) * -LN_2)[0]
+    def logprobs(self, row: int, tokens: Sequence[int]) -> list[float]:
+        """Return the natural log probabilities of some tokens in a row, at temperature 1."""
+        gaps = self.gaps[row, mx.array(list(tokens))]
+        found: list[float] = numbers((gaps + self.packed[row, _DRAWN + 2]) * -LN_2)
         return found
 
-    def openings(self, count: int) -> list[int]:
-        gaps = self.sampled.drawn_from[self.row : self.row + 1]
-        plan = self.sampled.plan(self.row)
-        return draw_distinct(gaps, plan, self.sampled.drawing, count, self.seed, self.place)
+    def openings(self, row: int, count: int) -> list[int]:
+        """Return different tokens that may stand in a row, the most probable one first."""
+        gaps = self.drawn_from[row : row + 1]
+        return draw_distinct(gaps, self.plan(row), self.drawing, count, *self.places[row])
 
 
 def _read(row: list[float], allowed: int) -> Row:
@@ -155,6 +137,7 @@ def sample(
     randomness: mx.array,
     top_logprobs: int = 0,
     *,
+    places: Sequence[tuple[int, int]] = (),
     given: mx.array | None = None,
     mask: mx.array | None = None,
     changed: mx.array | None = None,
@@ -167,6 +150,7 @@ def sample(
         attention: its metrics `(rows, 5)`, from `measure_attention`; None where not measured.
         randomness: `(rows or 1, draws, 2)`, from `uniforms`.
         top_logprobs: how many of the most probable tokens to report.
+        places: the seed and the position of each row, for `Sampled.openings`.
         given: `(rows,)`, tokens to take in place of those that would be drawn.
         mask: `(rows, words)` uint32, the bits of the tokens that a constraint allows.
         changed: `(rows, vocab)`, the logits to draw from, if not `logits`.
@@ -174,17 +158,19 @@ def sample(
     arrays = {"given": given, "mask": mask, "changed": changed}
     extras = {name: array for name, array in arrays.items() if array is not None}
     vocab = logits.shape[-1]
-    key = CompileKey(sampler.rule, sampler.drawing, min(top_logprobs, vocab), tuple(extras))
     attention = mx.zeros((logits.shape[0], 5)) if attention is None else attention
-    decide = _compiled(key) if compiles() else partial(_decide, key)
+    key = sampler.rule, sampler.drawing, min(top_logprobs, vocab)
+    decide = _compiled(*key, tuple(extras)) if compiles() else partial(_decide, *key)
     found = decide(logits, attention, randomness, sampler.numbers, extras)
-    packed, token, gaps, drawn_from = found
     listed = 0 if mask is None else min(LISTED, vocab)
-    return Sampled(packed, token, gaps, drawn_from, sampler.drawing, listed)
+    packed, token, gaps, drawn_from = found
+    return Sampled(packed, token, gaps, drawn_from, sampler.drawing, listed, places)
 
 
 def _decide(
-    key: CompileKey,
+    rule: Rule,
+    drawing: Drawing,
+    top_logprobs: int,
     logits: mx.array,
     attention: mx.array,
     randomness: mx.array,
@@ -192,41 +178,39 @@ def _decide(
     extras: Mapping[str, mx.array],
 ) -> tuple[mx.array, ...]:
     """Return the first arrays of a `Sampled`; the function that is compiled."""
-    needed = ranks_needed(key.drawing, logits.shape[-1])
-    if "given" in extras:  # nothing is drawn: only a plan may need ranks, at most its top-k
-        needed = key.drawing.max_top_k or 0
-    measured = measure(logits, attention, max(needed, key.top_logprobs))
-    if key.drawing.takes_chance:
+    needed = 0 if "given" in extras else ranks_needed(drawing, logits.shape[-1])
+    measured = measure(logits, attention, max(needed, top_logprobs))
+    if drawing.takes_chance:
         measured = measured._replace(chance=randomness[:, -1, 1])
-    if "changed" in extras:
-        measured = measured._replace(odds=Odds.of(extras["changed"], needed))
-    allowed = _bits(extras["mask"], logits.shape[-1]) if "mask" in extras else None
-    if allowed is not None:
-        drawn_from = extras.get("changed", logits)
-        measured = measured._replace(odds=_constrained(drawn_from, allowed, needed))
-    plan = key.rule(measured, values)
-    if isinstance(plan, Planned):
-        gaps, plan = plan.gaps, plan.plan
+    changed, allowed = extras.get("changed"), None
+    if changed is not None:
+        measured = measured._replace(drawn_from=to_gaps(changed))
+    if "mask" in extras:
+        allowed = _bits(extras["mask"], logits.shape[-1])
+        gaps = _constrained(logits if changed is None else changed, allowed)
+        measured = measured._replace(drawn_from=gaps)
+    plan = rule(measured, values)
+    if plan.drawn_from is not None:
+        gaps = plan.drawn_from
         if allowed is not None:
             gaps = mx.where(allowed, gaps, FORBIDDEN_GAP)
             gaps = gaps - gaps.min(axis=-1, keepdims=True)
-        measured = measured._replace(odds=Odds(gaps, measured.model.top_surprise))
+        measured = measured._replace(drawn_from=gaps)
     if "given" in extras:
         token = extras["given"][:, None]
-        drawn = token, measured.logprob(token)
+        logprob = measured.logprob(token)
     else:
-        drawn = draw(measured, plan, key.drawing, randomness)
-        token = drawn[0]
-    both = mx.where(_FIRST, token, drawn[1])
-    packed = [measured.values, *(field[:, None] for field in plan), both]
-    packed.append(measured.model.top_surprise)
+        token, logprob = draw(measured, plan, drawing, randomness)
+    both = mx.where(_FIRST, token, logprob)
+    packed = [measured.values, *(field[:, None] for field in plan.parameters), both]
+    packed.append(measured.top_surprise)
     if allowed is not None:
         packed += _of_allowed(measured, allowed)
-    if key.top_logprobs and measured.model.ranked:
-        tokens, gaps = (array[:, : key.top_logprobs] for array in measured.model.ranked)
-        packed += [tokens, (gaps + measured.model.top_surprise) * -LN_2]
+    if top_logprobs and measured.ranked:
+        tokens, gaps = (array[:, :top_logprobs] for array in measured.ranked)
+        packed += [tokens, (gaps + measured.top_surprise) * -LN_2]
     row = mx.concatenate([column.astype(mx.float32) for column in packed], axis=-1)
-    return row, token[:, 0], measured.model.gaps, measured.odds.gaps
+    return row, token[:, 0], measured.gaps, measured.drawn_from
 
 
 def _bits(mask: mx.array, vocab: int) -> mx.array:
@@ -235,26 +219,27 @@ def _bits(mask: mx.array, vocab: int) -> mx.array:
     return bits.reshape(mask.shape[0], -1)[:, :vocab] > 0
 
 
-def _constrained(logits: mx.array, allowed: mx.array, ranks: int) -> Odds:
-    """Return the odds among allowed tokens; no temperature can give another one a chance."""
-    odds = Odds.of(mx.where(allowed, logits.astype(mx.float32), -math.inf))
-    gaps = mx.where(allowed, odds.gaps, FORBIDDEN_GAP)
-    return Odds(gaps, odds.top_surprise, most_probable(gaps, ranks) if ranks else None)
+def _constrained(logits: mx.array, allowed: mx.array) -> mx.array:
+    """Return the gaps among allowed tokens; no temperature can give another one a chance."""
+    gaps = to_gaps(mx.where(allowed, logits.astype(mx.float32), -math.inf))
+    return mx.where(allowed, gaps, FORBIDDEN_GAP)
 
 
 def _of_allowed(measured: Measured, allowed: mx.array) -> list[mx.array]:
     """Return the columns of a constraint: the strain, the most probable allowed tokens and their
     log probabilities given that one of these is taken; all of the model's own distribution."""
-    own = measured.model.gaps
+    own = measured.gaps
     highest = mx.where(allowed, own, FORBIDDEN_GAP).min(axis=-1, keepdims=True)
     gaps = mx.where(allowed, own - highest, FORBIDDEN_GAP)
     total = mx.log2(mx.power(0.5, gaps).sum(axis=-1, keepdims=True))
-    best = most_probable(gaps, min(LISTED, gaps.shape[-1]))
-    strain = measured.model.top_surprise + highest - total
-    return [strain, best.tokens, (best.gaps + total) * -LN_2]
+    tokens, best = most_probable(gaps, min(LISTED, gaps.shape[-1]))
+    strain = measured.top_surprise + highest - total
+    return [strain, tokens, (best + total) * -LN_2]
 
 
 @lru_cache(maxsize=MOST_COMPILED)
-def _compiled(key: CompileKey) -> Callable[..., tuple[mx.array, ...]]:
-    compiled: Callable[..., Any] = mx.compile(partial(_decide, key))
+def _compiled(
+    rule: Rule, drawing: Drawing, top_logprobs: int, extras: tuple[str, ...]
+) -> Callable[..., tuple[mx.array, ...]]:
+    compiled: Callable[..., Any] = mx.compile(partial(_decide, rule, drawing, top_logprobs))
     return compiled

@@ -14,13 +14,11 @@ Listed = tuple[tuple[int, float], ...]
 
 
 class Distribution(Protocol):
-    """The distribution at a position, which stays on the device."""
+    """The distributions at a position of several rows, which stay on the device: see `Sampled`."""
 
-    def logprobs(self, tokens: Sequence[int]) -> list[float]:
-        """Return the natural log probabilities of some tokens at temperature 1."""
+    def logprobs(self, row: int, tokens: Sequence[int]) -> list[float]: ...
 
-    def openings(self, count: int) -> list[int]:
-        """Return different tokens that may stand here, the most probable one first."""
+    def openings(self, row: int, count: int) -> list[int]: ...
 
 
 class Row(NamedTuple):
@@ -43,6 +41,8 @@ class Row(NamedTuple):
     """The most probable tokens, if asked for."""
     distribution: Distribution | None = None
     """None once the row is committed: the arrays of many positions would fill the memory."""
+    number: int = 0
+    """Of this row in the distribution."""
 
     @property
     def forced(self) -> bool:
@@ -75,7 +75,7 @@ class Row(NamedTuple):
         """Return the row with each of some tokens in place of the one that was drawn."""
         if self.distribution is None:
             raise RuntimeError("the arrays of this row are gone: it was committed")
-        logprobs = self.distribution.logprobs(tokens)
+        logprobs = self.distribution.logprobs(self.number, tokens)
         return [
             self._replace(token=token, logprob=logprob, distribution=None)
             for token, logprob in zip(tokens, logprobs, strict=True)
@@ -85,4 +85,4 @@ class Row(NamedTuple):
         """Return the row with different tokens that may stand here, the likeliest first."""
         if self.distribution is None:
             raise RuntimeError("the arrays of this row are gone: it was committed")
-        return self.given(self.distribution.openings(count))
+        return self.given(self.distribution.openings(self.number, count))

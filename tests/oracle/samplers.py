@@ -4,7 +4,6 @@ import mlx.core as mx
 import numpy as np
 
 from entropix_mlx.samplers import metrics
-from entropix_mlx.samplers.base import Planned
 from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.position import sample
 
@@ -31,8 +30,7 @@ def measure(logits, layers):
 
 def planned(sampler, measured):
     """Return the plan of a sampler."""
-    plan = sampler.rule(measured, sampler.numbers)
-    return plan.plan if isinstance(plan, Planned) else plan
+    return sampler.rule(measured, sampler.numbers)
 
 
 def at(sampler, logits, place=0, seed=0):

@@ -8,9 +8,10 @@ import pytest
 
 from entropix_mlx import Session, Settings
 from entropix_mlx.errors import SessionError
+from entropix_mlx.samplers.base import Plan
 from entropix_mlx.samplers.distribution import distribution, plan_of
 from entropix_mlx.samplers.draw import draw, uniforms
-from entropix_mlx.samplers.metrics import Measured, Odds
+from entropix_mlx.samplers.metrics import Measured
 from entropix_mlx.samplers.position import sample
 from entropix_mlx.samplers.registry import make_sampler
 from entropix_mlx.step import Strategy
@@ -34,9 +35,9 @@ def drawn_shares(sampler, queued):
     counts = np.zeros(gaps.shape[-1])
     for first in range(0, DRAWS, 1000):
         part = grid[first : first + 1000]
-        odds = Odds(mx.repeat(gaps, len(part), axis=0), mx.zeros((len(part), 1)))
-        measured = Measured(odds, mx.zeros((len(part), 8)), odds)
-        many = type(plan)(*(mx.repeat(field, len(part)) for field in plan))
+        many = mx.repeat(gaps, len(part), axis=0)
+        measured = Measured(mx.zeros((len(part), 8)), many, mx.zeros((len(part), 1)), many)
+        many = Plan(*(mx.repeat(field, len(part)) for field in plan.parameters))
         uniform = mx.array(np.stack([part, np.full_like(part, 0.5)], -1))[:, None]
         token, _ = draw(measured, many, sampler.drawing._replace(draws=1), uniform)
         counts += np.bincount(np.array(token[:, 0]), minlength=len(counts))
