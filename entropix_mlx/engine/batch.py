@@ -40,7 +40,7 @@ from ..step import Step
 from .passes import Entry, Lane, Pass
 from .prompts import PromptCache, read_likelihoods, read_prompt
 from .sequence import Sequence, cached_tokens
-from .speculation import MOST, Speculation
+from .speculation import MOST, Speculation, longest_proposal
 
 ABSENT = -1
 """In place of a token, of an entry that was not in a pass."""
@@ -131,7 +131,7 @@ class Batch:
         self._read(queued)
         self._go_on_with_forks()
         if queued is None and self._lanes:
-            queued = self._queue()
+            queued = Pass(self.model, self._lanes, proposed=self._proposed())
         if queued is not None:
             queued.sample()
         self._pass = queued
@@ -321,48 +321,31 @@ class Batch:
                         return None
         if all(self._ends_next(entry) for lane in self._lanes for entry in lane.entries):
             return None
-        if self._expects_block(last):
+        if self._proposed():  # which have to follow a token that is known
             return None
         return Pass(self.model, self._lanes, last)
 
     def _ends_next(self, entry: Entry) -> bool:
         return entry.known is None and entry.branch is None and entry.sequence.ends_next
 
-    def _queue(self) -> Pass:
-        """Start the next pass with tokens that are known."""
-        entry = self._lanes[0].entries[0]
-        return Pass(self.model, self._lanes, proposed=self._proposed(entry))
-
-    # ── Speculation, for one answer at a time ───────────────────────────────────────────────────
-
-    def _speculating(self, entry: Entry) -> Speculation | None:
-        """Return what proposes tokens behind the only entry, at the end of its text."""
-        alone = len(self._lanes) == 1 and len(self._lanes[0].entries) == 1
-        mode = entry.sequence.resolved.settings.speculation
-        if not alone or mode == "off" or entry.branch is not None:
-            return None
-        if not caches.can_take_back(self._lanes[0].cache, MOST + 1):
-            return None
-        if self._speculation is None or self._speculation[0] is not entry.sequence:
-            most = mode if isinstance(mode, int) else MOST
-            self._speculation = entry.sequence, Speculation(most)
-        self._speculation[1].follow(entry.tokens)
-        return self._speculation[1]
-
-    def _expects_block(self, last: Pass) -> bool:
-        """Tell whether to read the last pass first, since tokens will be proposed behind it."""
-        entry = self._lanes[0].entries[0]
-        speculation = self._speculating(entry)
-        return speculation is not None and bool(speculation.propose())
-
-    def _proposed(self, entry: Entry) -> list[int]:
-        speculation = self._speculating(entry)
-        if speculation is None or entry.sequence.ends_next:
+    def _proposed(self) -> list[int]:
+        """Return tokens that speculation proposes to follow the text, where it is the only one."""
+        [lane, *lanes] = self._lanes
+        [entry, *entries] = lane.entries
+        sequence = entry.sequence
+        mode = sequence.resolved.settings.speculation
+        if lanes or entries or entry.branch is not None or sequence.ends_next or mode == "off":
             return []
+        if not caches.can_take_back(lane.cache, MOST + 1):
+            return []
+        if self._speculation is None or self._speculation[0] is not sequence:
+            self._speculation = sequence, Speculation(longest_proposal(mode, self.model))
+        speculation = self._speculation[1]
+        speculation.follow(entry.tokens)
         proposed = speculation.propose()
-        if entry.constraint is not None and proposed:
+        if entry.constraint is not None:
             proposed = entry.constraint.fitting(proposed)
-        return proposed[: max(0, entry.sequence.room - 1)]
+        return proposed[: max(0, sequence.room - 1)]
 
     # ── 3. Read ─────────────────────────────────────────────────────────────────────────────────
 

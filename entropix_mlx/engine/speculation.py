@@ -9,6 +9,10 @@ One pass checks all of them; those that the sampler would have drawn are kept.
 from __future__ import annotations
 
 from collections.abc import Sequence as Tokens
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..models.base import LanguageModel
 
 SAME = 3
 """Tokens in a row that must have stood before."""
@@ -17,6 +21,21 @@ FIRST = 3
 MOST = 15
 LONGEST_PAUSE = 32
 """Tokens without a proposal after several that were wrong."""
+CHECKED = 8
+"""Tokens of the pass whose cost decides whether proposing tokens is worth it."""
+RIGHT = 0.7
+"""The share of proposed tokens that must be expected to be right where text repeats itself."""
+
+
+def longest_proposal(mode: int | str, model: LanguageModel) -> int:
+    """Return the most tokens to propose at once; 0 where checking them takes too long.
+
+    Args:
+        mode: as in `Settings.speculation`; a number is taken without asking what it costs.
+    """
+    if isinstance(mode, int):
+        return mode
+    return MOST if model.block_cost(CHECKED) < 1 + RIGHT * (CHECKED - 1) else 0
 
 
 class Speculation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -14,7 +15,7 @@ from mlx_lm.models.cache import CacheList, KVCache, RotatingKVCache, make_prompt
 
 from . import caches
 from .config import shape_of
-from .ranks import gather_heads
+from .ranks import gather_heads, share
 from .tap import Tap
 
 AttentionLayers = Literal["last", "all"]
@@ -53,6 +54,7 @@ class LanguageModel:
         self.group = group
         self._measured = getattr(inner, "with_scores", None) or Tap(inner)
         self._quantization: tuple[int, int, int] | None = None
+        self._block_costs: dict[int, float] = {}
         # MLX knows the shapes of a pass before it computes it, and nothing is computed here.
         cache = self.make_cache()
         logits, scores = self._measured(mx.array([[0]]), cache, every=True, queries=1)
@@ -115,6 +117,25 @@ class LanguageModel:
         self.inner(mx.array([[0]]), cache=cache)
         self._quantization = start, group_size, bits
         self.can_batch = False
+
+    def block_cost(self, length: int) -> float:
+        """Return the time of a pass of so many tokens, in times of a pass of one.
+
+        It is measured at the first call, which takes some passes; all ranks get the same.
+        """
+        if length not in self._block_costs:
+            one, block = self._seconds(1), self._seconds(length)
+            self._block_costs[length] = share(block / one, self.group)
+        return self._block_costs[length]
+
+    def _seconds(self, length: int, times: int = 2) -> float:
+        taken = []
+        for _ in range(times):
+            began = time.perf_counter()
+            tokens = mx.zeros((1, length), mx.int32)
+            mx.eval(self(tokens, self.make_cache(), queries=length))
+            taken.append(time.perf_counter() - began)
+        return min(taken)
 
     @property
     def dtype(self) -> mx.Dtype:
