@@ -3,15 +3,10 @@ where llama.cpp encodes otherwise."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlx_lm.tokenizer_utils import (
-    BPEStreamingDetokenizer,
-    SPMStreamingDetokenizer,
-    TokenizerWrapper,
-)
+from mlx_lm.tokenizer_utils import TokenizerWrapper
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -62,11 +57,7 @@ def _wrapped(metadata: dict[str, Any]) -> TokenizerWrapper:
         chat_template=template,
         clean_up_tokenization_spaces=False,
     )
-    spaced = stated.get("add_space_prefix", True)
-    by_spaces = partial(SPMStreamingDetokenizer, trim_space=bool(spaced))
-    further = [stated["eot_token_id"]] if token("eot") is not None else []
-    detokenizer = by_spaces if by_scores else BPEStreamingDetokenizer
-    return TokenizerWrapper(fast, detokenizer, eos_token_ids=further)
+    return TokenizerWrapper(fast, eos_token_ids=[stated["eot_token_id"]] if token("eot") else [])
 
 
 def _converted(architecture: Any, stated: dict[str, Any], by_scores: bool) -> Tokenizer:
@@ -86,9 +77,8 @@ def _converted(architecture: Any, stated: dict[str, Any], by_scores: bool) -> To
     described = stated | {"tokenizer_type": model, "pre_tokenizer_type": rule}
     described |= {} if by_scores else {"merges": stated.get("merges", [])}
     tokenizer: Tokenizer = convert_gguf_tokenizer(architecture, described)[0]
-    if by_scores and stated.get(
-        "add_space_prefix", True
-    ):  # a space before the text, which is taken away again
+    # A space is put before the text, which decoding takes away again.
+    if by_scores and stated.get("add_space_prefix", True):
         spaces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
         tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Sequence(spaces), None
         parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]

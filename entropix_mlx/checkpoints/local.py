@@ -7,18 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-
 from ..errors import EntropixError, ModelNotFoundError, first_line
 from ..models.device import machine_memory, on_cpu
 from .demo import demo_model
-from .folder import inside, read_config
+from .folder import read_config
 from .gguf import config_of
 from .gguf_file import read_header
 from .hub import LM_STUDIO, model_at
 from .translation import language_part, limited, translated
-
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,7 @@ def _describe(name: str, path: Path) -> LocalModel:
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         nbytes = sum(file.stat().st_size for file in files)
         precision, bits, context = _gguf(path) if path.is_file() else _folder(path)
-    except (EntropixError, OSError, SafetensorError, StopIteration) as error:
+    except (EntropixError, OSError) as error:
         return LocalModel(name, path, nbytes, None, None, str(error))
     # On a CPU, weights become float32; there they are unpacked only if they fit.
     needed = nbytes * 32 // bits if on_cpu() and bits > 8 else nbytes
@@ -122,16 +118,14 @@ def _describe(name: str, path: Path) -> LocalModel:
 
 
 def _folder(path: Path) -> tuple[str | None, int, int | None]:
-    config = limited(translated(read_config(path), str(path / "config.json")))
-    if not (weights := sorted(path.glob("model*.safetensors"))):
+    if not any(path.glob("model*.safetensors")):
         raise ModelNotFoundError(f"{path}: no model*.safetensors file")
-    language = language_part(config)
-    context = language.get("max_position_embeddings")
-    packing = language.get("quantization") or language.get("quantization_config")
+    config = language_part(limited(translated(read_config(path), str(path / "config.json"))))
+    context = config.get("max_position_embeddings")
+    packing = config.get("quantization") or config.get("quantization_config")
     if isinstance(packing, dict) and type(packing.get("bits")) is int:
         return f"{packing['bits']} bits", packing["bits"], context
-    with safe_open(str(inside(path, weights[0].name)), framework="numpy") as shard:
-        dtype = _DTYPES.get(shard.get_slice(next(iter(shard.keys()))).get_dtype())
+    dtype = config.get("dtype") or config.get("torch_dtype")
     return dtype, 32 if dtype == "float32" else 16, context
 
 

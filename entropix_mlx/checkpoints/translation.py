@@ -201,29 +201,18 @@ def _scaling(
     scaling = {**rope, "type": kind, "rope_type": kind}
     if kind in ("llama3", "yarn", "longrope"):
         scaling["original_max_position_embeddings"] = original
-    if kind == "yarn":
-        return {"rope_scaling": scaling | _sharpening(rope)}
+    if kind in ("yarn", "longrope") and (factor := rope.get("attention_factor")) is not None:
+        _refuse(where, "attention_factor", factor)
+    if kind == "yarn" and not (rope.get("mscale") and rope.get("mscale_all_dim")):
+        scaling |= {"mscale": 1.0, "mscale_all_dim": 0.0}  # transformers takes them in pairs
     if kind != "longrope":
         return {"rope_scaling": scaling}
-    if rope.get("attention_factor") is not None or original is None:
-        _refuse(where, "rope_scaling", dict(rope))
     # mlx-lm takes the long factors for every text; see `limited`.
     scaling["long_factor"] = rope["short_factor"]
     changes = {"rope_scaling": scaling, "original_max_position_embeddings": original}
     if factor := rope.get("factor"):
         changes["max_position_embeddings"] = round(factor * original)
     return changes
-
-
-def _sharpening(rope: Mapping[str, Any]) -> dict[str, float]:
-    """Return the keys by which YaRN sharpens attention; transformers takes `mscale` in pairs."""
-    sharpened = rope.get("attention_factor")
-    if sharpened is not None and rope["factor"] > 1:
-        mscale = 10 * (sharpened - 1) / math.log(rope["factor"])
-        return {"mscale": mscale, "mscale_all_dim": 0.0}
-    if rope.get("mscale") and rope.get("mscale_all_dim"):
-        return {}
-    return {"mscale": 1.0, "mscale_all_dim": 0.0}
 
 
 def set_untruncated_yarn(model: nn.Module, config: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Generator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
@@ -85,7 +86,6 @@ class Batch:
         self._forks: dict[Sequence, Forking] = {}
         self._speculation: tuple[Sequence, Speculation] | None = None
         self._passes = 0
-        self._capacity: int | None = None
 
     def __enter__(self) -> Batch:
         return self
@@ -186,10 +186,9 @@ class Batch:
             self._store(sequence, cache, sequence.base + max(0, done))
         self._reading.clear()
         for lane in self._lanes:
-            for entry in lane.entries:
-                if entry.branch is None:
-                    entry.sequence.end()
-                    self._store(entry.sequence, lane.extract(entry), entry.length)
+            for entry in (entry for entry in lane.entries if entry.branch is None):
+                entry.sequence.end()
+                self._store(entry.sequence, lane.extract(entry), entry.length)
         for sequence in self._active:
             sequence.end()
         self._go_on_with_forks()
@@ -231,11 +230,9 @@ class Batch:
     def _held(self, sequence: Sequence) -> int:
         return int(min(sequence.longest, self.model.config.max_position_embeddings))
 
-    @property
+    @cached_property
     def _cache_tokens(self) -> int:
-        if self._capacity is None:
-            self._capacity = cache_tokens(self.model)
-        return self._capacity
+        return cache_tokens(self.model)
 
     def _read_prompts(self) -> None:
         """Read a chunk of the prompts, first come, first served; start those that are complete."""
@@ -312,6 +309,7 @@ class Batch:
         last = self._pass
         if last is None or not self._pipelined or last.proposed or not self._lanes:
             return None
+        goes_on = False
         for lane in self._lanes:
             for entry in lane.entries:
                 if entry in last.row_of and entry not in last.dropped:
@@ -319,14 +317,11 @@ class Batch:
                         entry.known = entry.sequence.expected()
                     if not (entry.certain or caches.can_take_back(lane.cache)):
                         return None
-        if all(self._ends_next(entry) for lane in self._lanes for entry in lane.entries):
-            return None
-        if self._proposed():  # which have to follow a token that is known
+                ends = entry.branch is None and entry.sequence.ends_next
+                goes_on |= entry.known is not None or not ends
+        if not goes_on or self._proposed():  # which have to follow a token that is known
             return None
         return Pass(self.model, self._lanes, last)
-
-    def _ends_next(self, entry: Entry) -> bool:
-        return entry.known is None and entry.branch is None and entry.sequence.ends_next
 
     def _proposed(self) -> list[int]:
         """Return tokens that speculation proposes to follow the text, where it is the only one."""
@@ -371,29 +366,23 @@ class Batch:
 
     def _taken(self, last: Pass, entry: Entry, rows: list[Row]) -> int | ForkTrial | None:
         """Have an entry take its row, and those of proposed tokens as far as they are right."""
-        wanted = self._counted(entry, rows[0], proposed=len(last.proposed))
-        accepted = 0
-        for token, row in zip(last.proposed, rows[1:], strict=True):
+        if not last.proposed:
+            return entry.take(rows[0])
+        steps, proposed, accepted = entry.sequence.steps, len(last.proposed), 0
+        wanted: int | ForkTrial | None = None
+        for token, row in zip((*last.proposed, None), rows, strict=True):
+            before = len(steps)
+            wanted = entry.take(row)
+            if len(steps) > before:
+                counts = {"accepted": 1} if accepted else {"proposed": proposed}
+                steps[before] = replace(steps[before], **counts)
             if wanted != token:
                 break
             accepted += 1
-            wanted = self._counted(entry, row, accepted=1)
-        if last.proposed:
-            excess = len(last.proposed) - accepted
-            take_back(self._lanes[0].cache, excess)
-            entry.length -= excess
-            if self._speculation is not None:
-                self._speculation[1].receive(len(last.proposed), accepted)
-        return wanted
-
-    def _counted(
-        self, entry: Entry, row: Row, proposed: int = 0, accepted: int = 0
-    ) -> int | ForkTrial | None:
-        steps = entry.sequence.steps
-        before = len(steps)
-        wanted = entry.take(row)
-        if proposed + accepted and len(steps) > before:
-            steps[before] = replace(steps[before], proposed=proposed, accepted=accepted)
+        caches.trim(self._lanes[0].cache, proposed - accepted)
+        entry.length -= proposed - accepted
+        if self._speculation is not None:
+            self._speculation[1].receive(proposed, accepted)
         return wanted
 
     def _settle(
@@ -430,8 +419,8 @@ class Batch:
         if entry.branch is not None:
             entry.cache = cache
         elif isinstance(wanted, ForkTrial):
-            take_back(cache, entry.length - sequence.length)
-            self._forks[sequence] = Forking(sequence, cache, sequence.length, wanted)
+            caches.trim(cache, entry.length - sequence.length)
+            self._forks[sequence] = Forking(sequence, cache, wanted)
         else:
             sequence.end()
             self._store(sequence, cache, entry.length)
@@ -494,13 +483,12 @@ class Batch:
 class Forking:
     """A fork while its branches are followed."""
 
-    def __init__(self, sequence: Sequence, cache: list[Any], length: int, trial: ForkTrial) -> None:
+    def __init__(self, sequence: Sequence, cache: list[Any], trial: ForkTrial) -> None:
         self.sequence = sequence
         self.trial = trial
         self.cache = cache
         """Of the text up to the fork."""
-        self.length = length
-        """Tokens in it."""
+        self.length = sequence.length
         self.entries: list[Entry] = []
         self._reported = -1
 
@@ -523,26 +511,20 @@ class Forking:
 
     def end(self, model: LanguageModel) -> tuple[Entry, list[Any]]:
         """Commit the branch that won; return the entry of the text, and its cache."""
-        winner = self.entries[self.trial.fork().winner]
-        tokens = self.trial.branches[self.trial.fork().winner].tokens
+        number = self.trial.fork().winner
+        winner, tokens = self.entries[number], self.trial.branches[number].tokens
         tokens = tokens[: self.sequence.end_fork()]
         cache, length = self.cache, self.length
-        if winner.cache is not None:
-            excess = winner.length - length - len(tokens) + 1
-            if not excess or caches.can_trim(winner.cache, excess):
-                take_back(winner.cache, excess)
-                cache, length = winner.cache, winner.length - excess
+        excess = winner.length - length - len(tokens) + 1
+        if winner.cache is not None and caches.can_trim(winner.cache, excess):
+            caches.trim(winner.cache, excess)
+            cache, length = winner.cache, winner.length - excess
         read = tokens[length - self.length : -1]
         if read:
             read_prompt(model, read, cache)
         entry = Entry(self.sequence, length + len(read))
         entry.known = tokens[-1]
         return entry, cache
-
-
-def take_back(cache: list[Any], tokens: int) -> None:
-    if tokens:
-        caches.trim(cache, tokens)
 
 
 def shorten(sequence: Sequence, taken: int) -> None:

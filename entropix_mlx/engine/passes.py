@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Tokens
 from functools import cached_property
-from itertools import groupby
 from typing import Any
 
 import mlx.core as mx
@@ -173,31 +172,23 @@ class Pass:
         logits = [logits for logits, _, _ in self._forwards]
         together = logits[0] if len(logits) == 1 else mx.concatenate(logits)
         rows = [entry for entry in self.entries for _ in range(1 + len(self.proposed))]
-        masks = self._masks(together.shape[-1])
-
-        def kind(row: int) -> tuple[int, int, str, bool]:
-            resolved = rows[row].sequence.resolved
-            settings = resolved.settings
-            masked = masks[row] is not None
-            return id(resolved.sampler), settings.top_logprobs, settings.attention_layers, masked
-
-        for (_, listed, layers, masked), members in groupby(
-            sorted(range(len(rows)), key=kind), kind
-        ):
-            index = list(members)
-            sampler = rows[index[0]].sequence.resolved.sampler
+        masks = self._masks()
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for row, entry in enumerate(rows):
+            resolved = entry.sequence.resolved
+            settings, masked = resolved.settings, masks[row] is not None
+            kind = resolved.sampler, settings.top_logprobs, settings.attention_layers, masked
+            groups.setdefault(kind, []).append(row)
+        for (sampler, listed, layers, masked), index in groups.items():
             places = [(rows[row].sequence.resolved.seed, self.places[row]) for row in index]
-            chosen = _rows(together, index)
-            attention = self._attention[layers]
+            chosen, attention = _rows(together, index), self._attention[layers]
             changed = None
             if sampler.penalties is not None:
-                texts = [(rows[row], row - self.row_of[rows[row]]) for row in index]
-                changed = mx.concatenate(
-                    [
-                        self._penalised(entry, number, chosen[at : at + 1])
-                        for at, (entry, number) in enumerate(texts)
-                    ]
-                )
+                one_by_one = []
+                for at, row in enumerate(index):
+                    number = row - self.row_of[rows[row]]
+                    one_by_one.append(self._penalised(rows[row], number, chosen[at : at + 1]))
+                changed = mx.concatenate(one_by_one)
             found = sample(
                 sampler,
                 chosen,
@@ -226,7 +217,7 @@ class Pass:
             found[name] = measured[0] if len(measured) == 1 else mx.concatenate(measured)
         return found
 
-    def _masks(self, vocab: int) -> list[Any]:
+    def _masks(self) -> list[Any]:
         """Return what may follow each row; None where everything may."""
         found: list[Any] = []
         for entry in self.entries:

@@ -75,7 +75,7 @@ def can_trim(cache: Cache, tokens: int = 1) -> bool:
     Recurrent layers cannot; nor can a sliding window that has been filled, whose first tokens are
     gone.
     """
-    return all(_can_trim(layer, tokens) for layer in _leaves(cache))
+    return not tokens or all(_can_trim(layer, tokens) for layer in _leaves(cache))
 
 
 def can_take_back(cache: Cache, tokens: int = 1) -> bool:
@@ -97,7 +97,7 @@ def trim(cache: Cache, tokens: int) -> None:
     """
     if not can_trim(cache, tokens):
         raise ValueError(f"this cache cannot take {tokens} tokens back")
-    for layer in cache:
+    for layer in cache if tokens else ():
         layer.trim(tokens)
 
 
@@ -109,11 +109,6 @@ def arrays(cache: Cache) -> list[mx.array]:
     """
     states: dict[str, Any] = dict(tree_flatten([layer.state for layer in cache]))
     return [state for state in states.values() if isinstance(state, mx.array)]
-
-
-def nbytes(cache: Cache) -> int:
-    """Return the bytes that a cache takes, with what it has reserved."""
-    return sum(array.nbytes for array in arrays(cache))
 
 
 def _leaves(cache: Sequence[Any]) -> Iterator[Any]:

@@ -5,7 +5,7 @@ The steps are those of `draw.py`, computed again for one position, on the host, 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -36,21 +36,34 @@ def distribution(
         also: a token to be listed wherever it ranks.
         mask: `(words,)` uint32, the bits of the tokens that a constraint allows.
     """
-    model_gaps, gaps, tempered, removed, drawn = _stages(sampled, row, plan, mask)
-    adjusted, model = (np.exp2(-g) / np.exp2(-g).sum() for g in (gaps, model_gaps))
+    model_gaps, gaps = (
+        np.array(numbers(array[row]), np.float64) for array in (sampled.gaps, sampled.drawn_from)
+    )
+    if mask is not None:
+        bits = np.unpackbits(np.array(mask).view(np.uint8), bitorder="little")[: len(gaps)]
+        gaps = np.where(bits, gaps - gaps[bits > 0].min(), LARGEST_GAP)
+    parameters = [float(numbers(field)[0]) for field in plan.parameters]
+    strategy, temperature = STRATEGIES[int(parameters[0])], max(parameters[1], MIN_TEMPERATURE)
+    weights = np.exp2(-gaps / temperature)
+    order = np.argsort(gaps, kind="stable")
+    removed = _removed(sampled, parameters, weights, order)
+    constrained = (gaps >= LARGEST_GAP) & (model_gaps < LARGEST_GAP)
+    removed[constrained & (order[0] != np.arange(len(gaps)))] = CONSTRAINT
+    several = strategy is Strategy.ADAPTIVE and sampled.drawing.needs_order
+    survivors = np.where(removed == "", weights, 0.0)
+    drawn = _best_of(survivors, order, sampled.drawing.draws if several else 1)
+    model, adjusted = (np.exp2(-each) / np.exp2(-each).sum() for each in (model_gaps, gaps))
+    tempered = weights / weights.sum()
     listed = list(np.argsort(model_gaps, kind="stable")[:count])
     listed += [also] if also is not None and also not in listed else []
     return DrawDistribution(
         tuple(
             DrawCandidate(
-                int(t),
-                float(model[t]),
-                float(adjusted[t]),
-                float(tempered[t]),
-                float(drawn[t]),
-                str(removed[t]),
+                int(token),
+                *(float(stage[token]) for stage in (model, adjusted, tempered, drawn)),
+                str(removed[token]),
             )
-            for t in listed
+            for token in listed
         ),
         {
             step: float(tempered[removed == step].sum())
@@ -60,59 +73,29 @@ def distribution(
     )
 
 
-class _Stages(NamedTuple):
-    """Of one row, a number a token."""
-
-    model_gaps: Array
-    gaps: Array
-    """Those of the draw."""
-    tempered: Array
-    removed: Array
-    """The step that took a token away; empty where none did."""
-    drawn: Array
-
-
-def _stages(sampled: Sampled, row: int, plan: Plan, mask: mx.array | None = None) -> _Stages:
+def _removed(sampled: Sampled, parameters: list[float], weights: Array, order: Array) -> Array:
+    """Return for each token the filter that took it away, empty where none did."""
     drawing = sampled.drawing
-    model_gaps, gaps = _row(sampled.gaps[row]), _row(sampled.drawn_from[row])
-    if mask is not None:
-        bits = np.unpackbits(np.array(mask).view(np.uint8), bitorder="little")[: len(gaps)]
-        gaps = np.where(bits, gaps - gaps[bits > 0].min(), LARGEST_GAP)
-    parameters = (float(numbers(field)[0]) for field in plan.parameters)
-    strategy, temperature, top_p, top_k, min_p = parameters
-    chosen = STRATEGIES[int(strategy)]
-    weights = np.exp2(-gaps / max(temperature, MIN_TEMPERATURE))
-    order = np.argsort(gaps, kind="stable")
-    removed = np.full(gaps.shape, "", dtype=object)
-    ranks = np.empty(gaps.shape, dtype=int)
+    strategy, _, top_p, top_k, min_p = parameters
+    ranks, before = np.empty(len(order), int), np.empty(len(order))
     ranks[order] = np.arange(len(order))
-    before = np.empty(gaps.shape)
     before[order] = np.cumsum(weights[order]) - weights[order]
-
-    def remove(step: str, beyond: Array) -> None:
-        removed[(removed == "") & beyond & (ranks > 0)] = step
-
-    remove(CONSTRAINT, (gaps >= LARGEST_GAP) & (model_gaps < LARGEST_GAP))
-    if drawing.draws == 0 or (drawing.needs_order and strategy <= CODE[drawing.surest]):
-        remove(ARGMAX, ranks > 0)
-    remove(MIN_P, weights < max(min_p, SMALLEST if drawing.needs_order else 0.0))
-    if drawing.max_top_k is not None and top_k > TOP_K_OFF:
-        remove(TOP_K, ranks >= int(top_k))
-    if drawing.needs_order:
-        remove(TOP_P, before >= top_p * weights.sum())
-    survivors = np.where(removed == "", weights, 0.0)
-    draws = drawing.draws if chosen is Strategy.ADAPTIVE and drawing.needs_order else 1
-    drawn = _best_of(survivors, order, draws)
-    return _Stages(model_gaps, gaps, weights / weights.sum(), removed, drawn)
+    takes_best = drawing.draws == 0 or (drawing.needs_order and strategy <= CODE[drawing.surest])
+    limited = drawing.max_top_k is not None and top_k > TOP_K_OFF
+    removed = np.full(len(order), "", dtype=object)
+    for step, beyond in (
+        (TOP_P, drawing.needs_order & (before >= top_p * weights.sum())),
+        (TOP_K, limited & (ranks >= int(top_k))),
+        (MIN_P, weights < max(min_p, SMALLEST if drawing.needs_order else 0.0)),
+        (ARGMAX, takes_best & (ranks > 0)),
+    ):
+        removed[beyond & (ranks > 0)] = step  # of several, the first one in order of the draw
+    return removed
 
 
 def plan_of(strategy: Strategy, *parameters: float) -> Plan:
     """Return the plan of one row: a strategy, temperature, top-p, top-k and min-p."""
     return Plan(*(mx.array([float(value)]) for value in (CODE[strategy], *parameters)))
-
-
-def _row(gaps: Any) -> Array:
-    return np.array(numbers(gaps), dtype=np.float64)
 
 
 def _best_of(weights: Array, order: Array, draws: int) -> Array:

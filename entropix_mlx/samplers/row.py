@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NonFiniteLogitsError
 from ..step import OF_ATTENTION, Metrics, Strategy
 
+if TYPE_CHECKING:  # an answer is tested without MLX
+    from .position import Sampled
+
 Listed = tuple[tuple[int, float], ...]
 """Tokens and their natural log probabilities, best first."""
-
-
-class Distribution(Protocol):
-    """The distributions at a position of several rows, which stay on the device: see `Sampled`."""
-
-    def logprobs(self, row: int, tokens: Sequence[int]) -> list[float]: ...
-
-    def openings(self, row: int, count: int) -> list[int]: ...
 
 
 class Row(NamedTuple):
@@ -39,10 +34,10 @@ class Row(NamedTuple):
     """The most probable tokens that a constraint allows."""
     alternatives: Listed = ()
     """The most probable tokens, if asked for."""
-    distribution: Distribution | None = None
-    """None once the row is committed: the arrays of many positions would fill the memory."""
+    distribution: Sampled | None = None
+    """The position on the device, of which this row is `number`; None once the row is committed, as
+    the arrays of many positions would fill the memory."""
     number: int = 0
-    """Of this row in the distribution."""
 
     @property
     def forced(self) -> bool:
@@ -73,8 +68,7 @@ class Row(NamedTuple):
 
     def given(self, tokens: Sequence[int]) -> list[Row]:
         """Return the row with each of some tokens in place of the one that was drawn."""
-        if self.distribution is None:
-            raise RuntimeError("the arrays of this row are gone: it was committed")
+        assert self.distribution is not None, "the row was committed"
         logprobs = self.distribution.logprobs(self.number, tokens)
         return [
             self._replace(token=token, logprob=logprob, distribution=None)
@@ -83,6 +77,5 @@ class Row(NamedTuple):
 
     def openings(self, count: int) -> list[Row]:
         """Return the row with different tokens that may stand here, the likeliest first."""
-        if self.distribution is None:
-            raise RuntimeError("the arrays of this row are gone: it was committed")
+        assert self.distribution is not None, "the row was committed"
         return self.given(self.distribution.openings(self.number, count))
