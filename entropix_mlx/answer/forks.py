@@ -134,11 +134,7 @@ class ForkTrial:
         return fork if near and best.text != first.text else None
 
     def choose(self, branch: int) -> None:
-        """Take the branch that a person chose.
-
-        Raises:
-            ValueError: there is no such branch.
-        """
+        """Take the branch that a person chose. Raises `ValueError` if there is no such branch."""
         if not 0 <= branch < len(self.branches):
             raise ValueError(f"choose() must return an index of a branch, not {branch!r}")
         self._chosen = replace(self.fork(), winner=branch, chosen_by=ChosenBy.USER)

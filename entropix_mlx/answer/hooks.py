@@ -22,11 +22,8 @@ be put into the answer, the best first. `Notes.about` makes one."""
 
 @dataclass(frozen=True)
 class Hooks:
-    """How a caller stops, watches and steers a generation.
-
-    Raises:
-        TypeError: one of them is not what it must be.
-    """
+    """How a caller stops, watches and steers a generation. Raises `TypeError` if one of them is not
+    what it must be."""
 
     cancel: Event | None = None
     """Set it, from any thread, to stop before the next token."""

@@ -49,8 +49,7 @@ class AnswerSoFar(Protocol):
     """Tokens that the model's context still holds."""
 
     @property
-    def index(self) -> int:
-        """Of the next step."""
+    def index(self) -> int: ...
 
 
 def may_be_interrupted(answer: AnswerSoFar, drawn: int) -> bool:
@@ -103,19 +102,13 @@ class Trigger:
 
     def __init__(self, wait: int) -> None:
         self._wait = wait
-        self._index: int | None = None
-
-    def fire(self, index: int) -> None:
-        self._index = index
+        self.index: int | None = None
+        """Of the position where it was triggered."""
 
     def at(self, index: int) -> int | None:
-        """Return where it fired, if it is still remembered at a position."""
-        if self._index is None or index > self._index + self._wait:
-            return None
-        return self._index
-
-    def reset(self) -> None:
-        self._index = None
+        """Return where it was triggered, if it is still remembered at a position."""
+        forgotten = self.index is None or index > self.index + self._wait
+        return None if forgotten else self.index
 
 
 def words_of(text: str) -> list[str]:

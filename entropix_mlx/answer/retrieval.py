@@ -54,7 +54,7 @@ class Retrieval:
         self._allowance = Allowance(rule.max_insertions, rule.min_gap)
         self._trigger = Trigger(rule.wait)
         if rule.when == "start":
-            self._trigger.fire(0)
+            self._trigger.index = 0
         self._sentence = ""
         """The last sentence of the answer, as far as it goes."""
         self._used: set[Source] = set()
@@ -72,7 +72,7 @@ class Retrieval:
         if answer.tokens and not (at_end or may_be_interrupted(answer, row.token)):
             return None
         following = self._tokenizer.decode([row.token])
-        self._trigger.reset()
+        self._trigger.index = None
         for passage in self._retrieve(self._sentence.strip()):
             if passage.score < self._rule.min_score or passage.source in self._used:
                 continue
@@ -88,7 +88,7 @@ class Retrieval:
         inside = step.origin is Origin.RETRIEVED
         if inside and not self._inside:
             self._allowance.begin()
-            self._trigger.reset()
+            self._trigger.index = None
         self._inside = inside
         if inside:
             self._allowance.cover(step.index)
@@ -100,7 +100,7 @@ class Retrieval:
         self._sentence = (self._sentence if end is None else self._sentence[end:]) + step.text
         lost = self._rule.when == "lost" and step.entropy >= self._rule.min_entropy
         if lost and self._allowance.allows(step.index):
-            self._trigger.fire(step.index)
+            self._trigger.index = step.index
 
     def _written(self, passage: Passage, spaced: bool) -> tuple[int, ...]:
         words = {
@@ -128,26 +128,19 @@ def on_one_line(text: str) -> str:
 def quotable(text: str, tokenizer: TokenizerWrapper) -> str:
     """Return a text as it may stand between quotation marks; the meaning of no marker is left."""
     text = on_one_line(text).translate(_QUOTES)
-    for marker in sorted(_added(tokenizer), key=len, reverse=True):
-        text = text.replace(marker, _broken(marker))
+    added = map(str, getattr(tokenizer, "added_tokens_decoder", {}).values())
+    for marker in sorted(added, key=len, reverse=True):
+        if len(marker) > 1 and marker.strip():
+            text = text.replace(marker, _broken(marker))
     return _MARKER.sub(lambda found: _broken(found[0]), text)
 
 
 def has_marker(tokens: Iterable[int], tokenizer: TokenizerWrapper) -> bool:
     """Tell whether a special token is among some tokens, so that they are no plain text."""
-    return not _special(tokenizer).isdisjoint(tokens)
+    special = {*getattr(tokenizer, "all_special_ids", ()), *tokenizer.eos_token_ids}
+    return not special.isdisjoint(tokens)
 
 
 def _broken(marker: str) -> str:
     """Return a marker with a space after its first sign: ``< |im_end|>``."""
     return f"{marker[:1]} {marker[1:]}"
-
-
-def _added(tokenizer: TokenizerWrapper) -> list[str]:
-    added = getattr(tokenizer, "added_tokens_decoder", {})
-    texts = [str(token) for token in added.values()]
-    return [text for text in texts if len(text) > 1 and text.strip()]
-
-
-def _special(tokenizer: TokenizerWrapper) -> set[int]:
-    return {*getattr(tokenizer, "all_special_ids", ()), *tokenizer.eos_token_ids}

@@ -78,11 +78,8 @@ class AnswersStanding(NamedTuple):
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> AnswersStanding:
         """Read it from `AnswerSelection.to_dict`."""
-        return cls(
-            drawn=len(record["answers"]),
-            complete=int(record["complete"]),
-            confidence=float(record["confidence"]),
-        )
+        confidence = float(record["confidence"])
+        return cls(len(record["answers"]), int(record["complete"]), confidence)
 
     @property
     def counts(self) -> str:
@@ -162,23 +159,20 @@ class AnswerSelection:
         return self.forward_tokens / max(1, self.candidates[0].forward_tokens)
 
     def to_dict(self) -> dict[str, Any]:
-        standing = self.standing
         return {
             "answers": [candidate.to_dict() for candidate in self.candidates],
             "chosen": self.candidates.index(self.chosen),
             "stopped": str(self.stopped),
             "forward_tokens": self.forward_tokens,
             "times": round(self.times, 3),
-            "complete": standing.complete,
-            "confidence": standing.confidence,
+            "complete": self.standing.complete,
+            "confidence": self.standing.confidence,
         }
 
     @property
     def standing(self) -> AnswersStanding:
         return AnswersStanding(
-            drawn=len(self.candidates),
-            complete=len(self.complete),
-            confidence=math.exp(self.chosen.score),
+            len(self.candidates), len(self.complete), math.exp(self.chosen.score)
         )
 
     def __str__(self) -> str:

@@ -61,7 +61,7 @@ class Thinking:
 
     def __call__(self, answer: AnswerSoFar, row: Row) -> Insertion | None:
         if row.strategy is Strategy.THINK and self._allowance.allows(answer.index):
-            self._trigger.fire(answer.index)
+            self._trigger.index = answer.index
         triggered_at = self._trigger.at(answer.index)
         if triggered_at is None or not may_be_interrupted(answer, row.token):
             return None
@@ -78,11 +78,11 @@ class Thinking:
         inserted = step.origin is Origin.INSERTED
         if inserted and not self._inside:
             self._allowance.begin()
-            self._trigger.reset()
+            self._trigger.index = None
         if inserted:
             self._allowance.cover(step.index)
         elif step.strategy is Strategy.THINK_SAMPLE and self._allowance.allows(step.index):
-            self._trigger.fire(step.index)
+            self._trigger.index = step.index
         self._inside = inserted
 
     def _next_text(self, answer: AnswerSoFar) -> str | int | None:
@@ -112,11 +112,8 @@ def forms(text: str | int) -> tuple[str | int, str | int]:
 
 
 def to_tokens(text: str | int, tokenizer: TokenizerWrapper, vocab_size: int) -> Sequence[int]:
-    """Return the tokens of a thinking text, which may be a token id itself.
-
-    Raises:
-        ProfileError: it has none of its own in the vocabulary, or would end the answer.
-    """
+    """Return the tokens of a thinking text, which may be a token id itself. Raises `ProfileError`
+    if it has none of its own in the vocabulary, or would end the answer."""
     if isinstance(text, int):
         tokens = [text]
     else:

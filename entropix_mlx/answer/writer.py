@@ -133,19 +133,17 @@ class Writer:
 
 
 class Clock:
-    """Seconds since generation began; it can be stopped while a person thinks."""
+    """Seconds since generation began, without those in which a person thinks."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
-        self._stopped: float | None = None
+        self._asked = 0.0
 
     def __call__(self) -> float:
         return time.perf_counter() - self._began
 
     def stop(self) -> None:
-        self._stopped = time.perf_counter()
+        self._asked = time.perf_counter()
 
     def go_on(self) -> None:
-        if self._stopped is not None:
-            self._began += time.perf_counter() - self._stopped
-            self._stopped = None
+        self._began += time.perf_counter() - self._asked

@@ -43,11 +43,8 @@ def demo_model() -> Path | None:
 
 
 def download_demo_model(on_progress: OnProgress = lambda done, total: None) -> Path:
-    """Download the demo model unless it is there; return its GGUF file.
-
-    Raises:
-        DownloadError: it cannot be downloaded or written, or is another file.
-    """
+    """Download the demo model unless it is there; return its GGUF file. Raises `DownloadError` if
+    it cannot be downloaded or written, or is another file."""
     if found := demo_model():
         return found
     with writing(_target(), DownloadError):

@@ -109,11 +109,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_sizes(config: dict[str, Any], where: str) -> None:
-    """Refuse sizes that would build endless layers.
-
-    Raises:
-        WeightsError: one is absurd.
-    """
+    """Refuse sizes that would build endless layers. Raises `WeightsError` if one is absurd."""
     for name, value in language_part(config).items():
         layers = name in _LAYER_COUNTS
         most = MOST_LAYERS if layers else limits.SIZE
@@ -123,11 +119,8 @@ def check_sizes(config: dict[str, Any], where: str) -> None:
 
 
 def read_object(file: Path, most: int, error: type[EntropixError] = WeightsError) -> dict[str, Any]:
-    """Return the JSON object in a file of at most so many bytes.
-
-    Raises:
-        error: the file cannot be read, or holds something else.
-    """
+    """Return the JSON object in a file of at most so many bytes. Raises `error` if the file cannot
+    be read, or holds something else."""
     try:
         content = json.loads(limits.read_text(file, most))
     except (OSError, ValueError, RecursionError) as reason:
@@ -164,11 +157,9 @@ def explained(path: Path, *, writes: bool = False) -> Iterator[None]:
 
 
 def inside(folder: Path, name: str | Path) -> Path:
-    """Return the path of a file in a folder, which need not exist, once it is safe to open.
-
-    Raises:
-        WeightsError: it leads out of the folder, or is there and is of another kind or too large.
-    """
+    """Return the path of a file in a folder, which need not exist, once it is safe to open. Raises
+    `WeightsError` if it leads out of the folder, or is there and is of another kind or too
+    large."""
     path = folder / name
     try:
         target = path.resolve()
@@ -202,11 +193,8 @@ def _roots(folder: Path) -> list[Path]:
 
 
 def _weights(folder: Path) -> list[Path]:
-    """Return the files that mlx-lm reads, once their headers are checked.
-
-    Raises:
-        WeightsError: there is none, or one is damaged.
-    """
+    """Return the files that mlx-lm reads, once their headers are checked. Raises `WeightsError` if
+    there is none, or one is damaged."""
     try:
         names = sorted(path.name for path in folder.glob("model*.safetensors"))
     except OSError as error:
@@ -222,11 +210,8 @@ def _weights(folder: Path) -> list[Path]:
 
 
 def tensor_names(path: Path) -> set[str]:
-    """Return the names of the tensors in a safetensors file, once its header is checked.
-
-    Raises:
-        WeightsError: it is damaged.
-    """
+    """Return the names of the tensors in a safetensors file, once its header is checked. Raises
+    `WeightsError` if it is damaged."""
     try:
         with safe_open(str(path), framework="numpy") as shard:
             return set(shard.keys())
@@ -255,11 +240,8 @@ def _opens_nothing(name: str, value: Any) -> bool:
 
 
 def check_endings(ids: Any, where: object) -> None:
-    """Check the end-of-text ids of a configuration.
-
-    Raises:
-        TokenizerError: they are no whole numbers, so that generation would never stop.
-    """
+    """Check the end-of-text ids of a configuration. Raises `TokenizerError` if they are no whole
+    numbers, so that generation would never stop."""
     numbers = ids if isinstance(ids, list) else [] if ids is None else [ids]
     if any(type(number) is not int for number in numbers):
         raise TokenizerError(

@@ -72,11 +72,8 @@ def read_header(path: Path) -> GGUFHeader:
 
 
 def read_tensors(path: Path, header: GGUFHeader) -> dict[str, mx.array]:
-    """Return the tensors; a packed ``x.weight`` comes with ``x.scales`` and ``x.biases``.
-
-    Raises:
-        WeightsError: they cannot be read.
-    """
+    """Return the tensors; a packed ``x.weight`` comes with ``x.scales`` and ``x.biases``. Raises
+    `WeightsError` if they cannot be read."""
     try:
         if all(tensor.type in _BLOCKS for tensor in header.tensors.values()):
             return dict(mx.load(str(path)))  # type: ignore[arg-type]

@@ -18,11 +18,8 @@ _GPT2 = ("default", "gpt-2", "smollm")
 
 
 def gguf_tokenizer(path: Path, metadata: dict[str, Any]) -> TokenizerWrapper:
-    """Return the tokenizer with its chat template and end-of-text tokens.
-
-    Raises:
-        TokenizerError: it is missing, damaged, or splits texts by a rule that is not known.
-    """
+    """Return the tokenizer with its chat template and end-of-text tokens. Raises `TokenizerError`
+    if it is missing, damaged, or splits texts by a rule that is not known."""
     with tokenizer_errors(f"{path}: its tokenizer cannot be built"):
         return ModelTokenizer.around(_wrapped(metadata), path)
 

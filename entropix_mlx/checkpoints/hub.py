@@ -57,11 +57,8 @@ def fitting_offers(memory: int) -> list[ModelOffer]:
 
 
 def default_model() -> str:
-    """Return what to load without a name: the first of the offered models that is here.
-
-    Raises:
-        ModelNotFoundError: none of them is.
-    """
+    """Return what to load without a name: the first of the offered models that is here. Raises
+    `ModelNotFoundError` if none of them is."""
     for offer in OFFERS:
         if offer.name == DEMO_NAME:
             if demo := demo_model():

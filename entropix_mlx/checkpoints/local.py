@@ -57,11 +57,8 @@ def inventory(folders: Iterable[Path] = ()) -> Iterator[LocalModel]:
 
 
 def models_in(folder: Path) -> list[Path]:
-    """Return a model's folder or file, or the models in a folder.
-
-    Raises:
-        ModelNotFoundError: it is neither, or cannot be read.
-    """
+    """Return a model's folder or file, or the models in a folder. Raises `ModelNotFoundError` if it
+    is neither, or cannot be read."""
     try:
         if folder.suffix == ".gguf" or (folder / "config.json").exists():
             return [model_at(folder)]
@@ -80,11 +77,8 @@ def _model(path: Path) -> Path | None:
 
 
 def cached() -> Iterator[tuple[str, Path]]:
-    """Yield the models of the hub's cache: their ids and folders.
-
-    Raises:
-        ModelNotFoundError: the cache cannot be read.
-    """
+    """Yield the models of the hub's cache: their ids and folders. Raises `ModelNotFoundError` if
+    the cache cannot be read."""
     from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
     try:

@@ -26,11 +26,8 @@ class ModelTokenizer(TokenizerWrapper):  # type: ignore[misc]  # mlx-lm has no t
 
     @classmethod
     def around(cls, tokenizer: TokenizerWrapper, where: object) -> ModelTokenizer:
-        """Return a tokenizer with these safeguards, after trying it.
-
-        Raises:
-            TokenizerError: a special token is no token, or a text cannot be encoded or decoded.
-        """
+        """Return a tokenizer with these safeguards, after trying it. Raises `TokenizerError` if a
+        special token is no token, or a text cannot be encoded or decoded."""
         own = cls.__new__(cls)
         own.__dict__.update(vars(tokenizer))
         with tokenizer_errors(f"{where}: the tokenizer does not work"):
@@ -63,11 +60,8 @@ def tokenizer_errors(message: str) -> Iterator[None]:
 
 
 def check_size(tokenizer: TokenizerWrapper, vocabulary: int, where: object) -> None:
-    """Check that a tokenizer is of the size of a model's vocabulary.
-
-    Raises:
-        TokenizerError: it is another model's.
-    """
+    """Check that a tokenizer is of the size of a model's vocabulary. Raises `TokenizerError` if it
+    is another model's."""
     size = len(tokenizer)
     # Tokens added to a vocabulary may go beyond the model's: many a padding token does.
     if tokenizer.vocab_size > vocabulary or size < _SMALLEST_VOCABULARY * vocabulary:
@@ -78,11 +72,8 @@ def check_size(tokenizer: TokenizerWrapper, vocabulary: int, where: object) -> N
 
 
 def add_endings(tokenizer: TokenizerWrapper, tokens: tuple[str, ...]) -> None:
-    """Have further tokens end an answer.
-
-    Raises:
-        TokenizerError: one is no token of this model.
-    """
+    """Have further tokens end an answer. Raises `TokenizerError` if one is no token of this
+    model."""
     for token in tokens:
         # An unknown token would be taken for the one that stands for unknown texts.
         if not token.isdecimal() and token not in tokenizer.get_vocab():

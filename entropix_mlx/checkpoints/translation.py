@@ -42,11 +42,8 @@ _FORGOTTEN = {
 
 
 def translated(config: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a configuration for mlx-lm's class.
-
-    Raises:
-        UnsupportedModelError: mlx-lm has no such class, or it ignores a key that matters.
-    """
+    """Return a configuration for mlx-lm's class. Raises `UnsupportedModelError` if mlx-lm has no
+    such class, or it ignores a key that matters."""
     module = _module(config, where)
     keys = _keys(module) - _FORGOTTEN.get(str(config.get("model_type")), set())
     language = language_part(config)

@@ -150,11 +150,8 @@ class Batch:
         return steps
 
     def stream(self, sequence: Sequence) -> Generator[Step, None, None]:
-        """Yield the steps of the only answer, and end it when the generator is left.
-
-        Raises:
-            NonFiniteLogitsError: the model computed NaN or infinite logits.
-        """
+        """Yield the steps of the only answer, and end it when the generator is left. Raises
+        `NonFiniteLogitsError` if the model computed NaN or infinite logits."""
         taken = 0
         try:
             with self:

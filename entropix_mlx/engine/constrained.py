@@ -43,11 +43,7 @@ class Constrained:
         return Constrained(self._matcher.copy(), self._reasoning.copy())
 
     def add(self, token: int) -> None:
-        """Let a token join the text.
-
-        Raises:
-            ConstraintError: it is not allowed.
-        """
+        """Let a token join the text. Raises `ConstraintError` if it is not allowed."""
         if not self._reasoning.takes(token):
             self._matcher.add(token)
             if self._closing is not None:
@@ -122,11 +118,8 @@ class Closing:
 def constrained(
     constraint: Constraint, tokenizer: TokenizerWrapper, vocab: int, prompt: Sequence[int]
 ) -> Constrained:
-    """Return the constraint at the beginning of an answer.
-
-    Raises:
-        ConstraintError: it cannot be compiled.
-    """
+    """Return the constraint at the beginning of an answer. Raises `ConstraintError` if it cannot be
+    compiled."""
     matcher = matcher_for(constraint, tokenizer, vocab)
     closing = Closing(tokenizer) if constraint.is_json else None
     return Constrained(matcher, ReasoningSpan(tokenizer, prompt), closing)

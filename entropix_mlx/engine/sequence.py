@@ -169,11 +169,8 @@ class Sequence:
         return self._forced[1] if len(self._forced) > 1 else None
 
     def take(self, row: Row) -> int | ForkTrial | None:
-        """Take the row at the end of the text: see the module.
-
-        Raises:
-            EntropixError: this answer cannot go on.
-        """
+        """Take the row at the end of the text: see the module. Raises `EntropixError` if this
+        answer cannot go on."""
         row = row.checked()
         if self.cancelled:
             return None
@@ -229,11 +226,8 @@ class Sequence:
             self._clock.stop()
 
     def reply(self, branch: int) -> None:
-        """Go on with the branch that a person chose.
-
-        Raises:
-            ValueError: there is no such branch.
-        """
+        """Go on with the branch that a person chose. Raises `ValueError` if there is no such
+        branch."""
         if self.trial is not None and self.undecided is not None:
             self.trial.choose(branch)
             self.undecided = None
@@ -305,11 +299,7 @@ def context_room(model: LanguageModel, prompt: Tokens[int], base: int = 0) -> in
 
 
 def check_tokens(tokens: Tokens[int], vocab_size: int) -> None:
-    """Check that a model has some tokens.
-
-    Raises:
-        PromptError: it does not.
-    """
+    """Check that a model has some tokens. Raises `PromptError` if it does not."""
     # MLX reads beyond an embedding without a word.
     if beyond := [token for token in tokens if not 0 <= token < vocab_size]:
         raise PromptError(

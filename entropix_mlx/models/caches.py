@@ -90,11 +90,8 @@ def can_take_back(cache: Cache, tokens: int = 1) -> bool:
 
 
 def trim(cache: Cache, tokens: int) -> None:
-    """Take the last tokens of every row back.
-
-    Raises:
-        ValueError: a layer cannot; see `can_trim`.
-    """
+    """Take the last tokens of every row back. Raises `ValueError` if a layer cannot; see
+    `can_trim`."""
     if not can_trim(cache, tokens):
         raise ValueError(f"this cache cannot take {tokens} tokens back")
     for layer in cache if tokens else ():

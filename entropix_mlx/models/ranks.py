@@ -55,11 +55,8 @@ def _numbers(array: mx.array) -> list[int]:
 
 
 def split(model: nn.Module, config: Mapping[str, Any], group: mx.distributed.Group) -> None:
-    """Leave this rank's part of a model, whose weights may be lazy.
-
-    Raises:
-        UnsupportedModelError: mlx-lm cannot split it, or its heads not among so many ranks.
-    """
+    """Leave this rank's part of a model, whose weights may be lazy. Raises `UnsupportedModelError`
+    if mlx-lm cannot split it, or its heads not among so many ranks."""
     kind, ranks = config.get("model_type"), group.size()
     if not hasattr(model, "shard"):
         raise UnsupportedModelError(f"mlx-lm cannot split this {kind} over several ranks")

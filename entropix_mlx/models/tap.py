@@ -3,8 +3,8 @@
 About a hundred of mlx-lm's modules call ``scaled_dot_product_attention`` by that name, which is a
 global of the module. For the time of a forward pass the name stands for a function that notes its
 arguments and calls the original: what is measured is what reaches MLX's kernel. A few modules call
-the kernel itself, or ``mx.softmax`` on scores of their own: there the name ``mx`` stands for a
-module that notes these calls.
+``mx.softmax`` on scores of their own: there the name ``mx`` stands for a module that notes these
+calls. Modules that call the kernel itself (deepseek_v41, muse_spark, plamo2) are not measured.
 
 The arguments are turned into scores before the pass is handed out, and forgotten. Kept longer, they
 would make the cache's next update copy all keys.
@@ -26,8 +26,6 @@ _NAME = "scaled_dot_product_attention"
 _FAMILY = "mlx_lm.models."
 _OWN_SOFTMAX = ("gear", "gemma2", "olmo", "phi3small")
 """Modules whose layers compute scores of their own, and give them to ``mx.softmax``."""
-_OWN_CALL = ("deepseek_v41", "muse_spark", "plamo2")
-"""Modules whose layers call MLX's kernel itself."""
 _SCORES_DIMS = 4
 """Scores have a batch, heads, queries and keys; what a router normalises has fewer axes."""
 _LOCK = threading.RLock()
@@ -42,8 +40,7 @@ class Tap:
         modules = [sys.modules[name] for name in sorted(names) if name.startswith(_FAMILY)]
         self._model = model
         self._named = [module for module in modules if hasattr(module, _NAME)]
-        self._softmax = [module for module in modules if _last_name(module) in _OWN_SOFTMAX]
-        self._direct = [module for module in modules if _last_name(module) in _OWN_CALL]
+        self._softmax = [m for m in modules if m.__name__.rpartition(".")[2] in _OWN_SOFTMAX]
         self._every = False
         self._queries = 1
         self._calls: list[Callable[[], mx.array]] = []
@@ -76,10 +73,8 @@ class Tap:
         replaced: list[tuple[ModuleType, str, Any]] = [
             (module, _NAME, self._noting(getattr(module, _NAME))) for module in self._named
         ]
-        proxy = _Proxy(mx, softmax=self._softmax_noting)
+        proxy = _Proxy(self._softmax_noting)
         replaced += [(module, "mx", proxy) for module in self._softmax]
-        fast = _Proxy(mx.fast, **{_NAME: self._kernel_noting})
-        replaced += [(module, "mx", _Proxy(mx, fast=fast)) for module in self._direct]
         originals = [(module, name, getattr(module, name)) for module, name, _ in replaced]
         try:
             for module, name, substitute in replaced:
@@ -111,22 +106,6 @@ class Tap:
 
         return attend
 
-    def _kernel_noting(
-        self,
-        queries: mx.array,
-        keys: mx.array,
-        values: mx.array,
-        *,
-        scale: float,
-        mask: Any = None,
-        sinks: mx.array | None = None,
-    ) -> mx.array:
-        last, seen = queries[:, :, -self._queries :], _handle(keys)
-        self._note(lambda: attention_scores(last, seen, scale, mask))
-        return mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=scale, mask=mask, sinks=sinks
-        )
-
     def _softmax_noting(self, scores: mx.array, *arguments: Any, **options: Any) -> mx.array:
         axis = options.get("axis", arguments[0] if arguments else None)
         if axis in (-1, scores.ndim - 1) and scores.ndim >= _SCORES_DIMS:
@@ -135,14 +114,13 @@ class Tap:
 
 
 class _Proxy:
-    """A module with some of its names replaced."""
+    """The module ``mx`` with another `softmax`."""
 
-    def __init__(self, module: ModuleType | Any, **substitutes: Any) -> None:
-        self._module = module
-        self.__dict__.update(substitutes)
+    def __init__(self, softmax: Callable[..., mx.array]) -> None:
+        self.softmax = softmax
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+        return getattr(mx, name)
 
 
 def attention_scores(
@@ -224,7 +202,3 @@ def _handle(keys: Any) -> Any:
     if isinstance(keys, mx.array):
         return mx.array(keys)
     return tuple(mx.array(part) for part in keys)
-
-
-def _last_name(module: ModuleType) -> str:
-    return module.__name__.rpartition(".")[2]

@@ -57,10 +57,7 @@ class Penalties(NamedTuple):
 
     def check(self, vocab_size: int) -> None:
         """Check that a model has the tokens that are biased: MLX writes beyond an array silently.
-
-        Raises:
-            SamplerError: it does not.
-        """
+        Raises `SamplerError` if it does not."""
         if beyond := [token for token in self.biased if token >= vocab_size]:
             raise SamplerError(
                 f"logit_bias names token {beyond[0]}, and this model has {vocab_size} tokens: leave"

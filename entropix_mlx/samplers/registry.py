@@ -20,11 +20,7 @@ __all__ = ["SAMPLERS", "find_sampler", "make_sampler"]
 
 
 def find_sampler(name: str) -> SamplerSpec:
-    """Return what is known of a sampler.
-
-    Raises:
-        SamplerError: there is none of that name.
-    """
+    """Return what is known of a sampler. Raises `SamplerError` if there is none of that name."""
     if name not in SAMPLERS:
         near = nearest(name, SAMPLERS)
         choice = f"did you mean {near}?" if near else f"choose one of {', '.join(SAMPLERS)}"

@@ -45,11 +45,8 @@ class Row(NamedTuple):
         return self.strain is not None and len(self.allowed) == 1
 
     def checked(self) -> Row:
-        """Return the row.
-
-        Raises:
-            NonFiniteLogitsError: the model computed NaN or infinite logits there.
-        """
+        """Return the row. Raises `NonFiniteLogitsError` if the model computed NaN or infinite
+        logits there."""
         if math.isnan(self.metrics.entropy):
             raise NonFiniteLogitsError(
                 "the model computed NaN or infinite logits: its weights are damaged, or its"
