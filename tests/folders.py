@@ -36,7 +36,8 @@ def edit_json(file, **changes):
 def write_folder(folder, model, tokenizer, dtype=mx.float32, shards=1, **config):
     """Write a model as Hugging Face does; return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(asdict(model.inner.args) | config))
+    stated = asdict(model.inner.args) | {"dtype": str(dtype).removeprefix("mlx.core.")} | config
+    (folder / "config.json").write_text(json.dumps(stated))
     tokenizer.save_pretrained(folder)
     weights = [
         (name, weight.astype(dtype)) for name, weight in tree_flatten(model.inner.parameters())

@@ -47,12 +47,7 @@ class Forks:
         stops: Sequence[str] = (),
         asks: bool = False,
     ) -> None:
-        """Prepare the forks of an answer.
-
-        Args:
-            stops: strings that end the answer, and with it a branch.
-            asks: whether a person decides forks that are too close to call.
-        """
+        """Strings of `stops` end a branch; with `asks`, a person decides close calls."""
         self._rule = rule
         self._on_fork = on_fork
         self._stops = tuple(stops)
@@ -234,7 +229,6 @@ class Lead(NamedTuple):
     """The standard error of that; None where no token but the first of any branch is compared."""
 
     def exceeds(self, margin: float) -> bool:
-        """Tell whether the branch is ahead by more than so many standard errors."""
         return self.error is not None and self.nats > margin * self.error
 
 

@@ -45,7 +45,6 @@ class Thinking:
         """
         self._texts = rule.text if isinstance(rule.text, list) else [rule.text]
         self._turn = turn
-        # The checks come first, so that a text that cannot be used is refused before any work.
         self._tokens = {text: to_tokens(text, tokenizer, vocab_size) for text in self._texts}
         for form in {form for text in self._texts for form in forms(text)}:
             with suppress(ProfileError):  # a small vocabulary may lack this form

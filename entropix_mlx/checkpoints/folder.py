@@ -31,15 +31,8 @@ from ..errors import (
 from .translation import language_part, translated
 
 _SMALL_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
+    *("tokenizer.json", "tokenizer.model", "added_tokens.json", "chat_template.jinja"),
+    *("vocab.json", "vocab.txt", "merges.txt", "chat_template.json", "generation_config.json"),
     "hf_quant_config.json",  # of NVIDIA's packed weights, which mlx-lm reads with them
 )
 _NAMES_FILES = ("configuration_files", "auto_map", "_name_or_path")

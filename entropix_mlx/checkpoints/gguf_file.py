@@ -191,13 +191,13 @@ def _tensor(path: Path, name: str, cursor: _Cursor) -> StoredTensor:
 def _block_of_package(kind: int, tensor: str, path: Path) -> tuple[int, int]:
     try:
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        weights, nbytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
     except ImportError as error:
         raise UnsupportedModelError(
             f"{path}: the tensor {tensor} is packed in a way (type {kind}) that takes the gguf"
             " package: pip install gguf"
         ) from error
-    try:
-        weights, nbytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
     except (KeyError, ValueError) as error:
         raise UnsupportedModelError(
             f"{path}: the tensor {tensor} has type {kind}, which is not known; the file is damaged,"

@@ -104,7 +104,7 @@ def locate(model: str | Path, *, offline: bool = False) -> Path:
         for folder in LM_STUDIO:
             if (path := Path(folder).expanduser() / model).is_dir():
                 return model_at(path)
-    return _cached(str(model)) if offline else _download(str(model))
+    return _fetched(str(model), offline)
 
 
 def model_at(path: Path) -> Path:
@@ -148,20 +148,9 @@ def _is_cached(repository: str) -> bool:
     return any(isinstance(try_to_load_from_cache(repository, name), str) for name in names)
 
 
-def _cached(repository: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        patterns = [*_SMALL_FILES, *_WEIGHTS]
-        return Path(snapshot_download(repository, allow_patterns=patterns, local_files_only=True))
-    except Exception as error:  # the hub client raises its own, its HTTP library's, and OSError
-        raise ModelNotFoundError(
-            f"{repository} is not in the hub's cache: give a local folder or .gguf file"
-        ) from error
-
-
-def _download(repository: str) -> Path:
-    """Download what is not yet in the hub's cache of a model, and return its folder there.
+def _fetched(repository: str, offline: bool) -> Path:
+    """Return the folder of a model in the hub's cache; what is missing is downloaded, if that is
+    allowed.
 
     The configuration comes first, so that a model which cannot run costs no download. Weights come
     last, so that a folder which has them has everything.
@@ -170,22 +159,25 @@ def _download(repository: str) -> Path:
     # would ask again and again for half a minute where there is no network.
     from huggingface_hub import constants, snapshot_download
 
-    logger.info("asking the hub for %s …", repository)
+    def fetch(patterns: list[str]) -> Path:
+        found = snapshot_download(repository, allow_patterns=patterns, local_files_only=offline)
+        return Path(found)
+
+    offline = offline or constants.is_offline_mode()
+    if not offline:
+        logger.info("asking the hub for %s …", repository)
     try:
-        folder = Path(snapshot_download(repository, allow_patterns=["config.json"]))
-        translated(read_config(folder), repository)
-        snapshot_download(repository, allow_patterns=_SMALL_FILES)
-        return Path(snapshot_download(repository, allow_patterns=_WEIGHTS))
+        translated(read_config(fetch(["config.json"])), repository)
+        fetch(_SMALL_FILES)
+        return fetch(_WEIGHTS)
     except EntropixError:
         raise
     except Exception as error:  # the hub client raises its own, its HTTP library's, and OSError
-        if constants.is_offline_mode():
-            raise ModelNotFoundError(
-                f"{repository} is not, or not wholly, in the hub's cache, and HF_HUB_OFFLINE"
-                " forbids to download it: unset that, or give a local folder or .gguf file"
-            ) from error
         raise ModelNotFoundError(
-            f"cannot download {repository} from the hub: {first_line(error).rstrip('.')}. Check the"
-            " name and the connection, or give a local folder or .gguf file. Files that came"
-            " whole are kept: the same command goes on with the others."
+            f"{repository} is not, or not wholly, in the hub's cache, and it may not be downloaded"
+            " here: unset HF_HUB_OFFLINE, or give a local folder or .gguf file"
+            if offline
+            else f"cannot download {repository} from the hub: {first_line(error).rstrip('.')}."
+            " Check the name and the connection, or give a local folder or .gguf file. Files that"
+            " came whole are kept: the same command goes on with the others."
         ) from error

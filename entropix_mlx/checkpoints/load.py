@@ -6,7 +6,7 @@ added here is what users of mlx-lm bring along (`Extras`), and the layout of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,10 +89,10 @@ def load(
         WeightsError: weights are missing, damaged, or do not fit the configuration.
         TokenizerError: there is no tokenizer, or it cannot be read.
     """
-    from mlx_lm.utils import load_config, load_model
+    from mlx_lm.utils import _get_classes, load_config, load_model
 
     path, extras = locate(model if model is not None else default_model()), extras or Extras()
-    classes = _classes(own_port=not tapped and group is None)
+    classes = _get_classes if tapped or group is not None else llama.classes
     # Reading the weights releases the interpreter lock, so that the tokenizer is read meanwhile.
     with ThreadPoolExecutor(max_workers=1) as helper, explained(path):
         if path.is_dir():
@@ -118,16 +118,6 @@ def load(
     if extras.chat_template_config:
         tokenizer.result()._chat_template_config = dict(extras.chat_template_config)
     return loaded, tokenizer.result()
-
-
-def _classes(*, own_port: bool) -> Callable[[dict[str, Any]], tuple[Any, Any]]:
-    """Return what mlx-lm's `load_model` asks for the classes of a model and its arguments."""
-    from mlx_lm.utils import _get_classes
-
-    def classes(config: dict[str, Any]) -> tuple[Any, Any]:
-        return llama.classes(config) if own_port and llama.ports(config) else _get_classes(config)
-
-    return classes
 
 
 def _tokenizer(view: Path, ends: Any, where: Path) -> TokenizerWrapper:

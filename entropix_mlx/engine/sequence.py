@@ -33,6 +33,7 @@ from ..samplers.row import Row
 from ..settings import ResolvedSettings
 from ..step import ChosenBy, Fork, Origin, Step
 from .constrained import Constrained, constrained
+from .prompts import Likelihood
 
 
 class Sequence:
@@ -82,33 +83,25 @@ class Sequence:
         self.resolved = resolved
         self.hooks = hooks or Hooks()
         self.prompt: list[int] = list(prompt[: len(prompt) - len(answered)])
-        self.tokens: list[int] = []
-        """Of the answer."""
+        self.tokens: list[int] = []  # of the answer
         self.text = ""
         self.lines = Lines()
         self.cache = cache
         self.scored = scored
-        self.likelihoods: list[Any] = []
-        """Of the tokens after the first, if they are asked for."""
-        self.cached = 0
-        """Tokens of the prompt that were in the cache before."""
-        self.begun = self.prefilled = False
-        """Whether its prompt is being read, or was."""
-        self.steps: deque[Step] = deque()
-        """What is committed and was not returned by the batch yet."""
-        self.error: Exception | None = None
-        """What ended the answer, if it was not its own end."""
+        self.likelihoods: list[Likelihood] = []  # of the prompt's tokens but the first
+        self.cached = 0  # tokens of the prompt that were in the cache before
+        self.begun = self.prefilled = False  # whether its prompt is being read, or was
+        self.steps: deque[Step] = deque()  # committed, and not returned by the batch yet
+        self.error: Exception | None = None  # what ended the answer, if it was not its own end
         self.ended = False
         self.trial: ForkTrial | None = None
-        self.undecided: Fork | None = None
-        """The fork that a person is to decide; see `reply`."""
+        self.undecided: Fork | None = None  # what a person is to decide; see `reply`
         self.constraint: Constrained | None = None
         if settings.constraint is not None:
             self.constraint = constrained(settings.constraint, tokenizer, vocab_size, self.prompt)
         self.interventions = self._interventions(vocab_size)
         self._forced = deque(forced)
-        self._inserted = Insertion((), Origin.CHOSEN)
-        """What the forced tokens are."""
+        self._inserted = Insertion((), Origin.CHOSEN)  # what the forced tokens are
         self._clock = Clock()
         limit = self.room if settings.max_tokens < 0 else min(settings.max_tokens, self.room)
         loops = settings.loops == "stop" and settings.constraint is None
@@ -126,8 +119,7 @@ class Sequence:
             self._writer.skip(step)
             if self.constraint is not None:
                 self.constraint.add(step.token)
-        self.continued = len(answered)
-        """Tokens of the answer that were given."""
+        self.continued = len(answered)  # tokens of the answer that were given
 
     @property
     def index(self) -> int:
@@ -262,13 +254,10 @@ class Sequence:
     def _interventions(self, vocab_size: int) -> list[Intervention]:
         """Return the interventions, first things first; nothing is inserted under a constraint."""
         settings, profile, hooks = self.resolved.settings, self.resolved.profile, self.hooks
-        tokenizer = self.tokenizer
-        thinking = Thinking(
-            profile.think, tokenizer, vocab_size, self.resolved.seed + sum(self.prompt)
-        )
-        forks = Forks(
-            profile.branch, hooks.on_fork, stops=settings.stop, asks=hooks.choose is not None
-        )
+        tokenizer, turn = self.tokenizer, self.resolved.seed + sum(self.prompt)
+        thinking = Thinking(profile.think, tokenizer, vocab_size, turn)
+        asks = hooks.choose is not None
+        forks = Forks(profile.branch, hooks.on_fork, stops=settings.stop, asks=asks)
         found: list[Intervention] = []
         if settings.thinking_budget is not None:
             found.append(ReasoningBudget(settings.thinking_budget, tokenizer, self.prompt))

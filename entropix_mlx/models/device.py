@@ -119,8 +119,7 @@ def recommended_memory() -> int | None:
 def wire_memory() -> None:
     """Let this process keep as much memory wired as Metal recommends, so that weights stay there
     between two answers; does nothing elsewhere."""
-    limit = recommended_memory()
-    if limit is not None:
+    if (limit := recommended_memory()) is not None:
         mx.set_wired_limit(limit)
 
 

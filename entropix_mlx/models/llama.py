@@ -19,6 +19,7 @@ from mlx_lm.models import llama, qwen2, qwen3
 from mlx_lm.models.activations import swiglu
 from mlx_lm.models.base import create_attention_mask, scaled_dot_product_attention
 from mlx_lm.models.rope_utils import initialize_rope
+from mlx_lm.utils import _get_classes
 
 from .tap import attention_scores
 
@@ -39,7 +40,11 @@ def ports(config: Mapping[str, Any]) -> bool:
 
 
 def classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type[Any]]:
-    """Return the classes of a model and of its arguments, as mlx-lm's `load_model` asks for."""
+    """Return the classes of a model and of its arguments, as mlx-lm's `load_model` asks for: the
+    port's where it computes the model, else mlx-lm's own."""
+    if not ports(config):
+        own: tuple[type[nn.Module], type[Any]] = _get_classes(dict(config))
+        return own
     return Model, ARGUMENTS[config["model_type"]]
 
 

@@ -7,7 +7,6 @@ what min-p is, so `top_n_sigma` and `p_less` are a min-p that follows the distri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -23,37 +22,36 @@ Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan]
 of them an array, so that other options compile nothing anew."""
 
 
-def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
-    if name == "greedy":
-        return Sampler(name=name, profile=profile, rule=_plan_greedy, drawing=Drawing(draws=0))
-    sampler = baseline(name, profile, given, ADJUSTMENTS[name])
-    if name != "xtc":
-        return sampler
-    return replace(sampler, drawing=sampler.drawing._replace(draws=2, takes_chance=True))
-
-
-def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Adjust) -> Sampler:
+def build(
+    name: str, profile: Profile, given: Mapping[str, float], adjust: Adjust | None = None
+) -> Sampler:
     """Build a sampler that draws with fixed parameters, adjusted to the distribution.
 
     Args:
-        name: the sampler's; `top_p` and `min_p` have a default of their own for that parameter.
-        profile: the defaults in ``[baselines]``, and the options that `adjust` gets.
+        name: the sampler's.
+        profile: the defaults in ``[baselines]``, of which `top_p` and `min_p` have one of their
+            own, and the options that `adjust` gets.
         given: parameters that replace or join the defaults.
-        adjust: what makes a position's plan of them.
+        adjust: what makes a position's plan of them; that of `name` in `ADJUSTMENTS` by default.
     """
+    if name == "greedy":
+        return Sampler(name=name, profile=profile, rule=_plan_greedy, drawing=Drawing(draws=0))
     defaults = profile.baselines
     own = {name: getattr(defaults, name)} if name in ("top_p", "min_p") else {}
     fixed: dict[str, Any] = {"temperature": defaults.temperature, **own, **given}
     top_k = int(fixed.get("top_k", TOP_K_OFF))
     options = profile.samplers.model_dump().get(name, {})
+    chance = name == "xtc"
     return Sampler(
         name=name,
         profile=profile,
-        rule=_rule(adjust),
+        rule=_rule(adjust or ADJUSTMENTS[name]),
         numbers=(_arrays(fixed), _arrays(options)),
         drawing=Drawing(
             max_top_k=top_k or None,
             needs_order=top_k != TOP_K_OFF or fixed.get("top_p", 1.0) < 1.0,
+            draws=2 if chance else 1,
+            takes_chance=chance,
         ),
     )
 

@@ -211,12 +211,10 @@ def _attention_columns(
 
 
 @lru_cache(maxsize=1)
-def _compiled_sums() -> Callable[..., tuple[mx.array, mx.array, mx.array, mx.array]]:
-    compiled: Callable[..., Any] = mx.compile(attention_sums, shapeless=True)
-    return compiled
+def _compiled_sums() -> Callable[..., Any]:
+    return mx.compile(attention_sums, shapeless=True)
 
 
 @lru_cache(maxsize=1)
-def _compiled_columns() -> Callable[..., mx.array]:
-    compiled: Callable[..., Any] = mx.compile(_attention_columns)
-    return compiled
+def _compiled_columns() -> Callable[..., Any]:
+    return mx.compile(_attention_columns)

@@ -66,8 +66,7 @@ class Sampled(NamedTuple):
     packed: mx.array
     """`(rows, columns)` float32: the metrics, the plan, the drawn token and its log probability,
     the top surprise; under a constraint the strain, and the allowed tokens with their log
-    probabilities; then those of the alternatives. A float32 holds any token up to
-    2^24 exactly."""
+    probabilities; then those of the alternatives. A float32 holds tokens up to 2^24 exactly."""
     token: mx.array  # `(rows,)`: the drawn tokens, for the next forward pass
     gaps: mx.array  # `(rows, vocab)`
     drawn_from: mx.array  # `(rows, vocab)`: the gaps that were drawn from
@@ -241,5 +240,4 @@ def _of_allowed(measured: Measured, allowed: mx.array) -> list[mx.array]:
 def _compiled(
     rule: Rule, drawing: Drawing, top_logprobs: int, extras: tuple[str, ...]
 ) -> Callable[..., tuple[mx.array, ...]]:
-    compiled: Callable[..., Any] = mx.compile(partial(_decide, rule, drawing, top_logprobs))
-    return compiled
+    return mx.compile(partial(_decide, rule, drawing, top_logprobs))

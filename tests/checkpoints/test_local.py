@@ -148,7 +148,7 @@ def test_a_folder_of_several_gguf_files_asks_for_one(tmp_path):
 def test_weights_are_downloaded_last_and_no_code_at_all(tiny_folder, monkeypatch):
     asked = []
 
-    def fetch(_, allow_patterns):
+    def fetch(_, allow_patterns, local_files_only):
         asked.append(allow_patterns)
         return str(tiny_folder)
 

@@ -97,7 +97,6 @@ def test_longrope_is_exact_up_to_the_original_context(loaded):
 @pytest.mark.parametrize(
     ("changes", "differs"),
     [
-        ({"attention_factor": 0.7}, True),
         ({"mscale": 0.5}, False),
         ({"original_max_position_embeddings": None}, True),
     ],
@@ -132,6 +131,7 @@ def test_dynamic_scaling_is_none_up_to_the_context(logits):
         ("gemma3_text", "final_logit_softcapping", {"final_logit_softcapping": 5.0}),
         ("mixtral", "partial_rotary_factor", {"rope_parameters": {"partial_rotary_factor": 0.5}}),
         ("mixtral", "rope_type", {"rope_scaling": YARN}),
+        ("olmo2", "attention_factor", {"rope_scaling": YARN | {"attention_factor": 0.7}}),
         ("llama", "ropelong", {"rope_scaling": {"rope_type": "ropelong", "factor": 2.0}}),
         (
             "olmo3",

@@ -70,7 +70,6 @@ SCALINGS = {
     "llama3, context left out": {k: v for k, v in LLAMA3.items() if k[0] != "o"},
     "yarn": YARN,
     "yarn, context left out": {"rope_type": "yarn", "factor": 4.0},
-    "yarn with attention_factor": YARN | {"attention_factor": 0.7},
     "yarn without truncation": YARN | {"truncate": False},
     "yarn with betas": YARN | {"beta_fast": 20, "beta_slow": 2.5},
     "yarn with mscales": YARN | {"mscale": 0.9, "mscale_all_dim": 0.5},
@@ -80,6 +79,7 @@ SCALINGS = {
 }
 REFUSED = {
     "partial_rotary_factor": LLAMA3 | {"partial_rotary_factor": 0.5},
+    "attention_factor": YARN | {"attention_factor": 0.7},
     "ropelong": {"rope_type": "ropelong", "factor": 2.0},
 }
 

@@ -25,12 +25,12 @@ FANCY = {
 """By file of the profiles: a place, and what a new sampler adds before it."""
 FANCY_MODULE = '''"""A sampler that a test adds."""
 
-from .baselines import baseline
+from . import baselines
 
 
 def build(name, profile, given):
     """Build the sampler."""
-    return baseline(name, profile, given, adjust)
+    return baselines.build(name, profile, given, adjust)
 
 
 def adjust(plan, measured, options):
