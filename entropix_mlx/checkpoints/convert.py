@@ -22,10 +22,9 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..errors import OutputError
 from ..files import reason
 from .folder import checked, explained
-from .gguf import config_of, load_gguf
-from .gguf_file import read_header
-from .gguf_tokenizer import gguf_tokenizer
+from .gguf import config_of, load_gguf, read_header
 from .hub import locate
+from .tokenizers import gguf_tokenizer
 
 
 def convert(

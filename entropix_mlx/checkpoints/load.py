@@ -31,11 +31,15 @@ from ..models.base import LanguageModel
 from ..models.device import compute_in_float32, read_weights, wire_memory
 from ..models.ranks import split
 from .folder import check_endings, checked, explained, inside, read_object, tensor_names
-from .gguf import config_of, load_gguf
-from .gguf_file import read_header
-from .gguf_tokenizer import gguf_tokenizer
+from .gguf import config_of, load_gguf, read_header
 from .hub import default_model, locate
-from .tokenizers import ModelTokenizer, add_endings, check_size, tokenizer_errors
+from .tokenizers import (
+    ModelTokenizer,
+    add_endings,
+    check_size,
+    gguf_tokenizer,
+    tokenizer_errors,
+)
 from .translation import limited, set_untruncated_yarn
 
 ADAPTERS, ADAPTERS_CONFIG = "adapters.safetensors", "adapter_config.json"

@@ -11,8 +11,7 @@ from ..errors import EntropixError, ModelNotFoundError, first_line
 from ..models.device import machine_memory, on_cpu
 from .demo import demo_model
 from .folder import read_config
-from .gguf import config_of
-from .gguf_file import read_header
+from .gguf import config_of, read_header
 from .hub import LM_STUDIO, model_at
 from .translation import language_part, limited, translated
 

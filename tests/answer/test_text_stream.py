@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 
 from entropix_mlx.answer.text_stream import TextStream
-from entropix_mlx.checkpoints.gguf_tokenizer import gguf_tokenizer
+from entropix_mlx.checkpoints.tokenizers import gguf_tokenizer
 from tests.folders import ALPHABET
 
 WORDS = ("Ġthe", "the", "Ġ", "Ċ", "Ã©", "é", "!", "Ġ.", "<0x41>")

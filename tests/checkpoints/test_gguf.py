@@ -13,7 +13,7 @@ from mlx.utils import tree_flatten
 
 from entropix_mlx import load
 from entropix_mlx.checkpoints.convert import convert
-from entropix_mlx.checkpoints.gguf_file import read_header, read_tensors
+from entropix_mlx.checkpoints.gguf import read_header, read_tensors
 from entropix_mlx.errors import EntropixError, TokenizerError, UnsupportedModelError, WeightsError
 from tests import folders
 from tests.architectures import WINDOW, make
