@@ -36,7 +36,7 @@ SLIDES = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_atten
 THETA = {"rope_theta": 5e5}
 TIED = {"tie_word_embeddings": True}
 LINEAR = {"rope_type": "linear", "factor": 4.0}
-OWN_YARN = YARN | {"attention_factor": 0.8, "beta_fast": 16, "truncate": False}
+OWN_YARN = YARN | {"beta_fast": 16, "truncate": False}
 LONGROPE = {
     "rope_type": "longrope",
     "factor": 4.0,
