@@ -19,8 +19,7 @@ from .selection import AnswerSelection
 PRIOR = (-1.4, -1.1, -0.95, -0.85, -0.7, -0.6, -0.55, -0.5, -0.45, -0.35, -0.25, -0.15, -0.05)
 """Mean log p of first answers, until there are others to compare with. They tell whether the very
 first answers count as unsure; what is spent does not depend on them."""
-RECENT = 200
-"""First answers among which a new one is ranked."""
+RECENT = 200  # first answers among which a new one is ranked
 
 
 class Budget:
@@ -41,10 +40,10 @@ class Budget:
         self._earned = 0.0
         self._spent = 0
         self._scores: deque[float] = deque(PRIOR, RECENT)
+        # How sure the first answers are that wait for the others of a ranking.
         self._waiting: dict[AnswerSelection, float] = {}
-        """How sure the first answers are that wait for the others of a ranking."""
+        # Tokens that the others are expected to have, where they run.
         self._open: dict[AnswerSelection, int] = {}
-        """Tokens that the others are expected to have, where they run."""
 
     @property
     def exhausted(self) -> bool:

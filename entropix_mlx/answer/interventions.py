@@ -21,8 +21,7 @@ if TYPE_CHECKING:  # an answer is tested without MLX
 
     from .forks import ForkTrial
 
-TAIL = 8
-"""Tokens before a place with which the one that is drawn there is decoded."""
+TAIL = 8  # tokens before a place with which the one that is drawn there is decoded
 _WORD = re.compile(r"\w+")
 
 
@@ -40,13 +39,10 @@ class AnswerSoFar(Protocol):
 
     tokenizer: TokenizerWrapper
     prompt: list[int]
-    tokens: list[int]
-    """Of the answer."""
-    text: str
-    """Of the answer, as far as it is known to be complete characters."""
+    tokens: list[int]  # of the answer
+    text: str  # of the answer, as far as it is known to be complete characters
     lines: Lines
-    room: int
-    """Tokens that the model's context still holds."""
+    room: int  # tokens that the model's context still holds
 
     @property
     def index(self) -> int: ...

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 
-NEAR_THE_END = 8
-"""Tokens after the reasoning of a prompt that belong to the turn which is to be written."""
+NEAR_THE_END = 8  # tokens after the reasoning of a prompt that belong to the turn to be written
 
 
 class ReasoningSpan:

@@ -55,8 +55,7 @@ class Retrieval:
         self._trigger = Trigger(rule.wait)
         if rule.when == "start":
             self._trigger.index = 0
-        self._sentence = ""
-        """The last sentence of the answer, as far as it goes."""
+        self._sentence = ""  # the last one of the answer, as far as it goes
         self._used: set[Source] = set()
         self._inside = False
 

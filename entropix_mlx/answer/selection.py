@@ -34,8 +34,7 @@ class Candidate:
         self.number = number
         self.seed = seed
         self.steps: list[Step] = []
-        self.ended = False
-        """Whether nothing comes after the last step."""
+        self.ended = False  # whether nothing comes after the last step
 
     @property
     def score(self) -> float:
@@ -112,10 +111,8 @@ class AnswerSelection:
         """
         self.most = answers if isinstance(answers, int) else rule.count
         self.budget = budget
-        self.decided = False
-        """Whether it is known how many answers there are."""
-        self.out_of_budget = False
-        """Whether the others were ended because more of their tokens cannot be paid for."""
+        self.decided = False  # whether it is known how many answers there are
+        self.out_of_budget = False  # whether others were ended because they cannot be paid for
         self.candidates = [Candidate(0, seed)]
         if isinstance(answers, int):
             self.draw(answers - 1)

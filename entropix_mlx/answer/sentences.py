@@ -38,8 +38,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.last = ""
-        self._fence = ""
-        """The mark that opened a block of code; empty outside."""
+        self._fence = ""  # the mark that opened a block of code; empty outside
         self._begun = False
 
     def add(self, text: str) -> None:

@@ -16,14 +16,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-_CONTEXT = 16
-"""Tokens of the prompt that the first token is decoded with."""
-_LONGEST_WINDOW = 16
-"""Tokens that are decoded for each new one. Moving the window on costs decoding twice."""
-_UNFINISHED = "\ufffd"
-"""What a decoder writes for bytes that are no character, or not yet."""
-_MOST_UNFINISHED = 64
-"""Tokens in a row that may be waited for: no character takes so many."""
+_CONTEXT = 16  # tokens of the prompt that the first token is decoded with
+_LONGEST_WINDOW = 16  # tokens that are decoded for each new one; moving it costs decoding twice
+_UNFINISHED = "\ufffd"  # what a decoder writes for bytes that are no character, or not yet
+_MOST_UNFINISHED = 64  # tokens in a row that may be waited for: no character takes so many
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 """A token of SentencePiece for one byte. A run of them is decoded as a whole: if it ends in the
 middle of a character, every byte in it becomes a replacement character."""
@@ -94,8 +90,7 @@ class StopStrings:
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self._stops = tuple(stops)
         self._held = ""
-        self.found = False
-        """Whether a stop string has come; no text follows it."""
+        self.found = False  # whether a stop string has come; no text follows it
 
     def resume(self, text: str, shown: str) -> None:
         held = self._held + text

@@ -21,12 +21,9 @@ DOWNLOAD_DEMO = f"entropix models --download {DEMO_NAME}"
 class ModelOffer:
     """A model that can be downloaded."""
 
-    name: str
-    """A hub id, or `DEMO_NAME`."""
-    nbytes: int
-    """What is downloaded, approximately."""
-    memory: int
-    """Bytes of memory that a machine should have for it, beside everything else that runs."""
+    name: str  # a hub id, or `DEMO_NAME`
+    nbytes: int  # of the download, approximately
+    memory: int  # bytes that a machine should have for it, beside everything else that runs
     purpose: str
 
 

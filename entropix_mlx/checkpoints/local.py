@@ -20,17 +20,12 @@ from .translation import language_part, limited, translated
 class LocalModel:
     """A model on this machine."""
 
-    name: str
-    """The name to give to `load`: a hub id or a path."""
+    name: str  # what `load` takes: a hub id or a path
     path: Path
-    nbytes: int
-    """Its size on the disk."""
-    precision: str | None
-    """The type of its weights, or their bits where they are packed; None if it is unknown."""
-    context: int | None
-    """The context length in tokens; None if it is unknown."""
-    fault: str | None
-    """Why it cannot run here; None if it can."""
+    nbytes: int  # on the disk
+    precision: str | None  # type of its weights, or bits where they are packed; None if unknown
+    context: int | None  # in tokens; None if unknown
+    fault: str | None  # why it cannot run here; None if it can
 
 
 def inventory(folders: Iterable[Path] = ()) -> Iterator[LocalModel]:

@@ -17,11 +17,8 @@ from transformers import PreTrainedTokenizerFast
 
 from ..errors import EntropixError, TokenizerError, first_line
 
-_PROBE = "The 1st « probe » of 12.5 %\n\tété 日本 🙂"
-"""A text with some of everything: a broken rule of splitting or replacing shows here."""
-_SMALLEST_VOCABULARY = 0.5
-"""The share of a model's vocabulary that its tokenizer must know. Some ids of a model are padding
-without a token, but never most of them."""
+_PROBE = "The 1st « probe » of 12.5 %\n\tété 日本 🙂"  # shows broken rules of splitting, replacing
+_SMALLEST_VOCABULARY = 0.5  # share of a model's ids that its tokenizer knows; others are padding
 _LLAMA3 = "llama-bpe"
 _GPT2 = ("default", "gpt-2", "smollm")
 """Rules of splitting that are GPT-2's expression; SmolLM's takes each digit by itself first."""

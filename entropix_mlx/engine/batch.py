@@ -43,10 +43,8 @@ from .prompts import PromptCache, read_likelihoods, read_prompt
 from .sequence import Sequence, cached_tokens
 from .speculation import MOST, Speculation, longest_proposal
 
-ABSENT = -1
-"""In place of a token, of an entry that was not in a pass."""
-SHARED_CHUNK = 4
-"""Running answers wait for chunks of a prompt that are this many times as short."""
+ABSENT = -1  # in place of the token of an entry that was not in a pass
+SHARED_CHUNK = 4  # times as short are the chunks of a prompt for which running answers wait
 
 
 class Batch:
@@ -69,7 +67,7 @@ class Batch:
         Args:
             model, tokenizer: from `load`.
             size: the most answers that run at once.
-            cache: texts for prompts that begin as they do.
+            cache: of texts, for prompts that begin as they do.
             pipelined: whether to queue a pass before the last one was read; the steps are the same.
         """
         self.model = model
@@ -79,8 +77,8 @@ class Batch:
         self._pipelined = pipelined
         self._waiting: deque[Sequence] = deque()
         self._active: list[Sequence] = []
+        # Sequences whose prompt is read, the cache, and how many tokens of the prompt it holds.
         self._reading: deque[tuple[Sequence, list[Any], int]] = deque()
-        """Sequences whose prompt is read: the cache, and how many tokens of the prompt it holds."""
         self._lanes: list[Lane] = []
         self._pass: Pass | None = None
         self._forks: dict[Sequence, Forking] = {}
@@ -167,17 +165,11 @@ class Batch:
         finally:
             shorten(sequence, taken)
 
-    def drop_waiting(self) -> list[Sequence]:
-        """End the answers that have no place yet, and return them."""
-        dropped = [*self._waiting]
-        for sequence in dropped:
-            sequence.end()
-        self._waiting.clear()
-        return dropped
-
     def close(self) -> None:
         """End all answers; the caches that were given hold what was committed."""
-        self.drop_waiting()
+        for sequence in self._waiting:
+            sequence.end()
+        self._waiting.clear()
         for sequence, cache, done in self._reading:
             sequence.end()
             self._store(sequence, cache, sequence.base + max(0, done))
@@ -483,8 +475,7 @@ class Forking:
     def __init__(self, sequence: Sequence, cache: list[Any], trial: ForkTrial) -> None:
         self.sequence = sequence
         self.trial = trial
-        self.cache = cache
-        """Of the text up to the fork."""
+        self.cache = cache  # of the text up to the fork
         self.length = sequence.length
         self.entries: list[Entry] = []
         self._reported = -1

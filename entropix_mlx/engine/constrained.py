@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 CLOSING = '"}]'
-MOST_LOOPS = 3
-"""So many times an answer may repeat itself; then it closes everything."""
+MOST_LOOPS = 3  # after which an answer closes everything
 
 
 class Constrained:
@@ -94,8 +93,7 @@ class Closing:
         self._decode = tokenizer.decode
         self._loops = LoopDetector(self._decode)
         self._found = 0
-        self.due = False
-        """Whether the answer is in a loop."""
+        self.due = False  # whether the answer is in a loop
 
     def add(self, token: int) -> None:
         if self._loops.add(token) and not self.due:

@@ -31,12 +31,9 @@ class Entry:
     def __init__(self, sequence: Sequence, length: int, branch: GrowingBranch | None = None):
         self.sequence = sequence
         self.branch = branch
-        self.length = length
-        """Tokens that are in the cache."""
-        self.known: int | None = None
-        """The token to be fed next; None for the one that the last pass drew."""
-        self.cache: list[Any] | None = None
-        """That of a branch which has ended."""
+        self.length = length  # tokens that are in the cache
+        self.known: int | None = None  # to be fed next; None for what the last pass drew
+        self.cache: list[Any] | None = None  # of a branch that has ended
         self.constraint: Constrained | None = sequence.constraint
         if branch is not None and self.constraint is not None:
             self.constraint = self.constraint.branch()
@@ -126,11 +123,11 @@ class Pass:
         self.proposed = tuple(proposed)
         self.entries = [entry for lane in lanes for entry in lane.entries]
         self.row_of = {entry: row for row, entry in enumerate(self.entries)}
+        # Entries whose rows are of no use: another token was wanted, or they have ended.
         self.dropped: set[Entry] = set()
-        """Entries whose rows are of no use: another token was wanted, or they have ended."""
         self.sampled: list[tuple[list[int], Sampled]] = []
+        # The tokens that were known when they were queued.
         self.fed = {entry: entry.known for entry in self.entries if entry.known is not None}
-        """The tokens that were known when they were queued."""
         self._forwards = [self._forward(model, lane, last) for lane in lanes]
         self.places: list[int] = []
         for entry in self.entries:

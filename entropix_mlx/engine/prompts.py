@@ -12,11 +12,9 @@ from ..models import caches
 from ..models.base import LanguageModel
 from ..samplers.metrics import most_probable, numbers
 
-LOGITS_AT_ONCE = 2**22
-"""Logits that are in memory at once where all positions of a text are measured."""
+LOGITS_AT_ONCE = 2**22  # in memory, where all positions of a text are measured
 MOST_TEXTS = 10_000
-NO_TOKEN = -1
-"""Stands for the last token of a prompt, so that no text is found that holds all of it."""
+NO_TOKEN = -1  # stands for the last token of a prompt: no text that holds all of it is found
 
 
 class PromptCache:
@@ -66,12 +64,9 @@ def _without_reserve(layer: Any) -> Any:
 class Likelihood(NamedTuple):
     """How well a given token was predicted by those before it."""
 
-    logprob: float
-    """Natural log probability at temperature 1."""
-    rank: int
-    """1 where no token was more probable."""
-    listed: tuple[tuple[int, float], ...] = ()
-    """The most probable tokens and their log probabilities, best first, if asked for."""
+    logprob: float  # natural, at temperature 1
+    rank: int  # 1 where no token was more probable
+    listed: tuple[tuple[int, float], ...] = ()  # the most probable tokens and their log p
 
 
 def read_prompt(model: LanguageModel, tokens: Tokens[int], cache: list[Any]) -> None:

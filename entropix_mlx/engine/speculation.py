@@ -14,17 +14,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..models.base import LanguageModel
 
-SAME = 3
-"""Tokens in a row that must have stood before."""
-FIRST = 3
-"""Tokens that are proposed first; twice as many after each proposal that was right."""
+SAME = 3  # tokens in a row that must have stood before
+FIRST = 3  # tokens that are proposed first; twice as many after each proposal that was right
 MOST = 15
-LONGEST_PAUSE = 32
-"""Tokens without a proposal after several that were wrong."""
-CHECKED = 8
-"""Tokens of the pass whose cost decides whether proposing tokens is worth it."""
-RIGHT = 0.7
-"""The share of proposed tokens that must be expected to be right where text repeats itself."""
+LONGEST_PAUSE = 32  # tokens without a proposal after several that were wrong
+CHECKED = 8  # tokens of the pass whose cost decides whether proposing tokens is worth it
+RIGHT = 0.7  # the share of proposed tokens that is expected to be right
 
 
 def longest_proposal(mode: int | str, model: LanguageModel) -> int:
@@ -46,8 +41,7 @@ class Speculation:
         self._length = min(FIRST, most)
         self._wrong = self._pause = 0
         self._text: list[int] = []
-        self._after: dict[tuple[int, ...], int] = {}
-        """Where the tokens that follow each n-gram begin, as it stood last."""
+        self._after: dict[tuple[int, ...], int] = {}  # where what follows each n-gram begins
 
     def follow(self, tokens: Tokens[int]) -> None:
         """Let the text grow to these tokens."""

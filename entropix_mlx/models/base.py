@@ -45,10 +45,9 @@ class LanguageModel:
         """Wrap a model, whose weights need not have been read.
 
         Args:
-            inner: a model of mlx-lm's, whose attention a `Tap` reads, or our own port, which
-                returns its scores itself.
+            inner: a model of mlx-lm's, or our own port, which returns its scores itself.
             config: its ``config.json``.
-            group: the ranks that compute it together; `inner` is this one's part (see `ranks`).
+            group: the ranks that compute it together; `inner` is this one's part.
         """
         self.inner = inner
         self.group = group
@@ -63,7 +62,6 @@ class LanguageModel:
         self.attention_heads = tuple(ranks * layer.shape[2] for layer in scores)
         """Heads of each layer whose attention can be measured; empty without any."""
         self.cache_bytes_per_token = sum(map(_bytes_per_token, cache))
-        """What a token takes in the caches of all layers, sliding windows included."""
         self.can_batch = caches.can_merge(cache)
         """Whether sequences can be rows of one batch; those of other models run one by one."""
 
@@ -104,9 +102,8 @@ class LanguageModel:
     def quantize_cache(self, bits: int, group_size: int = 64, start: int = 0) -> None:
         """Quantize the keys and values of sequences once they have `start` tokens.
 
-        Raises:
-            ValueError: MLX cannot pack the heads of this model so.
-            NotImplementedError: a layer keeps them in another kind of cache.
+        Raises a `ValueError` if MLX cannot pack the heads so, a `NotImplementedError` if a layer
+        keeps them in another kind of cache.
         """
         cache = self.make_cache()
         if any(isinstance(layer, RotatingKVCache) for layer in cache):
@@ -159,9 +156,9 @@ class LanguageModel:
     def warm_up(self) -> None:
         """Evaluate everything that passes read, and run short ones.
 
-        It is called once a model is loaded, in the thread that loaded it: another thread can then
-        generate, and kernels are compiled before anybody waits for them. Rows of two lengths are
-        computed together and alone; where they differ, `can_batch` becomes False.
+        Called in the thread that loaded the model: another one can then generate, and kernels are
+        compiled before anybody waits for them. Rows of two lengths are computed together and alone;
+        where they differ, `can_batch` becomes False.
         """
         mx.eval(_buffers(self.inner))
         rows = []

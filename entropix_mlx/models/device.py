@@ -1,7 +1,4 @@
-"""What is chosen by the device that computes, each choice with its reason, and its memory.
-
-Nothing else asks which device it is.
-"""
+"""What depends on the device that computes, and its memory: nothing else asks which it is."""
 
 from __future__ import annotations
 
@@ -18,12 +15,9 @@ from .ranks import least
 if TYPE_CHECKING:
     from .base import LanguageModel
 
-UNPACKED_SHARE = 0.5
-"""The share of the machine's memory that unpacked weights may take without being asked for."""
-CACHE_SHARE = 0.5
-"""The share of the memory that the weights leave which caches may take."""
-CLEAR_EVERY = 256
-"""Passes between two releases of MLX's unused buffers."""
+UNPACKED_SHARE = 0.5  # of the machine's memory that unpacked weights take without being asked for
+CACHE_SHARE = 0.5  # of the memory beside the weights that caches may take
+CLEAR_EVERY = 256  # passes between two releases of MLX's unused buffers
 
 
 def on_cpu() -> bool:
@@ -33,8 +27,7 @@ def on_cpu() -> bool:
 def prefill_chunk() -> int:
     """Return how many tokens of a prompt are computed at once while nothing else waits.
 
-    An answer can be cancelled between two chunks. On a CPU, 256 tokens of a small model take about
-    a second; a GPU needs mlx-lm's 2,048 to be busy, and is through with them as soon.
+    On a CPU, 256 tokens of a small model take about a second; a GPU needs 2,048 to be busy.
     """
     return 256 if on_cpu() else 2048
 
@@ -49,15 +42,10 @@ def compiles() -> bool:
 
 
 def compute_in_float32(model: nn.Module, unpack: bool | None = None) -> None:
-    """On a CPU, turn the weights of a model, which may be lazy, into float32; a GPU takes them as
-    they are stored.
+    """Turn the weights of a model, which may be lazy, into float32, if a CPU computes it.
 
-    MLX's CPU backend is 40 times slower with half precision, and slow with packed weights.
-
-    Args:
-        model: is changed.
-        unpack: whether quantized weights become dense; by default where half of the machine's
-            memory holds them.
+    MLX's CPU backend is 40 times slower with half precision, and slow with packed weights. These
+    become dense if `unpack` says so, by default where half of the machine's memory holds them.
     """
     if not on_cpu():
         return
@@ -92,11 +80,9 @@ _BY_INPUT = (nn.Linear, nn.Embedding, nn.AllToShardedLinear, nn.ShardedToAllLine
 def _by_input(weight: mx.array) -> mx.array:
     """Return a weight `(outputs, inputs)` that lies in memory input by input.
 
-    A checkpoint stores a weight output by output, so ``x @ weight.T`` computes one dot product an
-    output, which a BLAS that keeps the order of additions must sum one term after the other. Stored
-    input by input, each input's products are added to all outputs at once, with vector
-    instructions. With the reference BLAS of the mlx[cpu] wheel this halves the time; with OpenBLAS
-    a pass takes 5 to 10 % less, and the output head of eight rows a quarter less.
+    Stored output by output, as in a checkpoint, ``x @ weight.T`` is one dot product an output, and
+    the reference BLAS of the mlx[cpu] wheel sums it term after term. Stored input by input, an
+    input's products are added to all outputs at once: half the time; 5 to 10 % less with OpenBLAS.
     """
     return mx.contiguous(weight.T).T
 
@@ -117,8 +103,7 @@ def recommended_memory() -> int | None:
 
 
 def wire_memory() -> None:
-    """Let this process keep as much memory wired as Metal recommends, so that weights stay there
-    between two answers; does nothing elsewhere."""
+    """Let Metal keep as much memory wired as it recommends: weights stay there between answers."""
     if (limit := recommended_memory()) is not None:
         mx.set_wired_limit(limit)
 

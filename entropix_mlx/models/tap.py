@@ -24,12 +24,9 @@ import mlx.nn as nn
 
 _NAME = "scaled_dot_product_attention"
 _FAMILY = "mlx_lm.models."
-_OWN_SOFTMAX = ("gear", "gemma2", "olmo", "phi3small")
-"""Modules whose layers compute scores of their own, and give them to ``mx.softmax``."""
-_SCORES_DIMS = 4
-"""Scores have a batch, heads, queries and keys; what a router normalises has fewer axes."""
-_LOCK = threading.RLock()
-"""Held during a pass: modules belong to the process."""
+_OWN_SOFTMAX = ("gear", "gemma2", "olmo", "phi3small")  # give scores of their own to mx.softmax
+_SCORES_DIMS = 4  # batch, heads, queries, keys; what a router normalises has fewer axes
+_LOCK = threading.RLock()  # held during a pass: modules belong to the process
 
 
 class Tap:
@@ -48,16 +45,13 @@ class Tap:
     def __call__(
         self, tokens: mx.array, cache: Sequence[Any], every: bool, queries: int
     ) -> tuple[mx.array, tuple[mx.array, ...]]:
-        """Run the model on `(B, L)` token ids.
+        """Run the model on `(B, L)` token ids; return the logits, and scores as in `Forward`.
 
         Args:
             tokens: ids.
             cache: of the rows, updated in place.
             every: whether to measure every call of attention; the last one otherwise.
             queries: how many of the last positions to measure.
-
-        Returns:
-            The logits, and the scores of each measured call as in `Forward`.
         """
         with _LOCK:
             self._every, self._queries = every, queries

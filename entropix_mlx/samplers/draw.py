@@ -37,8 +37,7 @@ from .metrics import (
 )
 
 DRAW_BLOCK = 256  # tokens in a block of the vocabulary, for drawing from all of it
-FILTERED_OUT = 1e6
-"""Taken from the log probability of a token that a filter removed: it comes after all others."""
+FILTERED_OUT = 1e6  # taken from the log probability of a token that a filter removed
 
 
 def uniforms(seed: int, position: int, draws: int) -> list[list[float]]:
@@ -70,8 +69,7 @@ def draw(
 ) -> tuple[mx.array, mx.array]:
     """Choose a token for each row, with randomness `(rows or 1, draws, 2)` from `uniforms`.
 
-    Returns:
-        The tokens and their natural log probabilities at temperature 1, `(rows, 1)` each.
+    Returns the tokens and their natural log probabilities at temperature 1, `(rows, 1)` each.
     """
     if drawing.draws == 0:
         token = measured.drawn_from.argmin(axis=-1, keepdims=True)
@@ -120,11 +118,9 @@ def _filtered(
     """Return the running sum of the ranked tokens' weights, and which survive the filters of a
     plan.
 
-    1. Weights come in falling order, so each filter removes everything from some rank on, and the
-       order in which the filters are applied does not matter.
+    1. Weights fall, so each filter removes everything from some rank on, in whatever order.
     2. Top-p's total is that of the whole vocabulary, ranked or not: a share is one of all tokens.
-    3. The sum before a token is the running sum without its own weight. Of the first token that is
-       exactly 0, so it survives any top-p.
+    3. The sum before the first token is exactly 0, so it survives any top-p.
     """
     tempered = relative_probability(gaps, plan.temperature)
     weights = mx.take_along_axis(tempered, ranked, axis=-1)
@@ -142,9 +138,9 @@ def _filtered(
 def _draw_ranked(measured: Measured, plan: Plan, drawing: Drawing, uniform: mx.array) -> mx.array:
     """Draw where ranks matter.
 
-    Of several draws the adaptive strategy keeps the one of highest log p + position score. That
-    score is the same for all tokens of a position, so the draw of the smallest uniform, which has
-    the lowest rank, is enough. A uniform of 0 gives the most probable token.
+    Of several draws the adaptive strategy keeps the one of highest log p + position score, which is
+    the same for all tokens of a position: the draw of the smallest uniform is enough. A uniform of
+    0 gives the most probable token.
     """
     gaps, ranked = measured.drawn_from, measured.ranked
     if ranked is None or gaps is not measured.gaps:

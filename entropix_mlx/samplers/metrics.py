@@ -24,18 +24,13 @@ LOG2_E = math.log2(math.e)
 LN_2 = math.log(2)
 SMALLEST = 2.0**-126  # the smallest normal float32
 LARGEST_GAP = 256.0  # bits. 2^−256 is 0 in float32, and 0 · 256 is 0 where 0 · ∞ would be NaN.
-FORBIDDEN_GAP = 2.0**50  # exact in float32
-"""Of a token that a constraint does not allow: 2^−gap is 0 at any temperature."""
-MIN_TEMPERATURE = 1e-6
-"""A temperature of 0 means the most probable token; dividing by this does just that."""
+FORBIDDEN_GAP = 2.0**50  # of a token that is not allowed: 2^−gap is 0 at any temperature
+MIN_TEMPERATURE = 1e-6  # what is divided by for a temperature of 0: the most probable token
 BLOCK = 16  # tokens in a block of the vocabulary, see `most_probable`
-_SECOND = mx.array([[[False]], [[True]]])
-"""For two sums over the same axis in one kernel."""
-_A_KEY = mx.array([False, False, True, False, True])
-"""Which metrics of attention are means over keys."""
+_SECOND = mx.array([[[False]], [[True]]])  # for two sums over the same axis in one kernel
+_A_KEY = mx.array([False, False, True, False, True])  # attention metrics that are means over keys
 _FIRST, _LAST = mx.array([[True, False, False]]), mx.array([[False, False, True]])
-SCORES_AT_ONCE = 2**17
-"""Scores of layers that are measured together: several arrays of that size are in memory then."""
+SCORES_AT_ONCE = 2**17  # scores of layers that are measured together
 
 
 def numbers(array: mx.array) -> Any:

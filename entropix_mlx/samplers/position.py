@@ -51,8 +51,7 @@ from .row import Listed, Row
 _METRICS = len(Metrics._fields)
 _DRAWN = _METRICS + PARAMETERS
 
-LISTED = 4
-"""Allowed tokens that are listed under a constraint: the value that was taken, and others."""
+LISTED = 4  # allowed tokens that are listed under a constraint
 _FIRST = mx.array([[True, False]])
 NOT_ALLOWED = -1e12  # nats: a listed token of a log probability below was not allowed
 WORD = 32  # tokens in a word of a mask

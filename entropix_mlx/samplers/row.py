@@ -19,10 +19,8 @@ Listed = tuple[tuple[int, float], ...]
 class Row(NamedTuple):
     """One position of one row."""
 
-    token: int
-    """The token that was drawn, or put there."""
-    logprob: float
-    """Natural log probability of the token at temperature 1."""
+    token: int  # that was drawn, or put there
+    logprob: float  # natural, at temperature 1
     metrics: Metrics[float]
     strategy: Strategy
     temperature: float = 0.0
@@ -30,10 +28,8 @@ class Row(NamedTuple):
     top_k: int = 0
     min_p: float = 0.0
     strain: float | None = None
-    allowed: Listed = ()
-    """The most probable tokens that a constraint allows."""
-    alternatives: Listed = ()
-    """The most probable tokens, if asked for."""
+    allowed: Listed = ()  # the most probable tokens that a constraint allows
+    alternatives: Listed = ()  # the most probable tokens, if asked for
     distribution: Sampled | None = None
     """The position on the device, of which this row is `number`; None once the row is committed, as
     the arrays of many positions would fill the memory."""
