@@ -223,8 +223,7 @@ class Ends:
 class Lead(NamedTuple):
     """How far a branch is ahead of the first one."""
 
-    nats: float
-    """A token; negative where it is behind."""
+    nats: float  # a token; negative where it is behind
     error: float | None
     """The standard error of that; None where no token but the first of any branch is compared."""
 

@@ -25,17 +25,14 @@ class Hooks:
     """How a caller stops, watches and steers a generation. Raises `TypeError` if one of them is not
     what it must be."""
 
-    cancel: Event | None = None
-    """Set it, from any thread, to stop before the next token."""
+    cancel: Event | None = None  # set it, from any thread, to stop before the next token
     on_prefill: Callable[[int, int], None] | None = None
     """Called with the prompt tokens processed so far and their number."""
     choose: Choose | None = None
     """Called with a `Fork` whose two best branches are too close to call; returns the index of the
     one to take. Without it, the best is taken."""
-    on_fork: OnFork | None = None
-    """Called while branches grow, see `OnFork`."""
-    retrieve: Retrieve | None = None
-    """Looks things up where the model is lost, see `Retrieve`."""
+    on_fork: OnFork | None = None  # called while branches grow, see `OnFork`
+    retrieve: Retrieve | None = None  # looks things up where the model is lost, see `Retrieve`
 
     def __post_init__(self) -> None:
         if self.cancel is not None and not callable(getattr(self.cancel, "is_set", None)):

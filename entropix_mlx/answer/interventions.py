@@ -30,8 +30,7 @@ class Insertion(NamedTuple):
 
     tokens: Sequence[int]
     origin: Origin = Origin.INSERTED
-    about: Mapping[str, Any] = {}
-    """Fields of the first token's `Step`: `triggered_at`, `source`."""
+    about: Mapping[str, Any] = {}  # fields of the first token's `Step`: `triggered_at`, `source`
 
 
 class AnswerSoFar(Protocol):
@@ -98,8 +97,7 @@ class Trigger:
 
     def __init__(self, wait: int) -> None:
         self._wait = wait
-        self.index: int | None = None
-        """Of the position where it was triggered."""
+        self.index: int | None = None  # of the position where it was triggered
 
     def at(self, index: int) -> int | None:
         """Return where it was triggered, if it is still remembered at a position."""

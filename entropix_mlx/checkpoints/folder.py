@@ -222,8 +222,7 @@ _WORDS = (
 
 transformers opens what some keys name, wherever that is, and passes all of them to classes that
 open more."""
-_MODULES = ("tool_parser_type", "chat_template_type")
-"""Modules of mlx-lm."""
+_MODULES = ("tool_parser_type", "chat_template_type")  # modules of mlx-lm
 
 
 def _opens_nothing(name: str, value: Any) -> bool:

@@ -43,10 +43,8 @@ class StoredTensor(NamedTuple):
     """An entry of a file's table of tensors."""
 
     shape: tuple[int, ...]
-    type: int
-    """The number of its type of blocks in the format."""
-    offset: int
-    """From the beginning of the file, in bytes."""
+    type: int  # the number of its type of blocks in the format
+    offset: int  # from the beginning of the file, in bytes
     nbytes: int
 
 

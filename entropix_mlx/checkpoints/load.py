@@ -49,18 +49,13 @@ ADAPTERS, ADAPTERS_CONFIG = "adapters.safetensors", "adapter_config.json"
 class Extras:
     """What is added to a model as it is loaded; the default adds nothing."""
 
-    adapter_path: str | Path | None = None
-    """A folder of LoRA or DoRA weights, as mlx-lm writes it."""
-    extra_eos_tokens: tuple[str, ...] = ()
-    """Tokens that end an answer beside those of the model."""
+    adapter_path: str | Path | None = None  # a folder of LoRA or DoRA weights, as mlx-lm writes it
+    extra_eos_tokens: tuple[str, ...] = ()  # tokens that end an answer beside those of the model
     chat_template_config: Mapping[str, Any] = field(default_factory=dict)
     """Variables for the chat template, such as ``{"enable_thinking": False}``."""
-    kv_bits: int | None = None
-    """Bits a number of the KV cache; None does not quantize it."""
-    kv_group_size: int = 64
-    """Numbers of the KV cache that share a scale."""
-    quantized_kv_start: int = 0
-    """Tokens after which the cache is quantized."""
+    kv_bits: int | None = None  # bits a number of the KV cache; None does not quantize it
+    kv_group_size: int = 64  # numbers of the KV cache that share a scale
+    quantized_kv_start: int = 0  # tokens after which the cache is quantized
 
 
 def load(

@@ -25,8 +25,7 @@ AttentionLayers = Literal["last", "all"]
 class Forward(NamedTuple):
     """The output of a forward pass over B rows of L tokens."""
 
-    logits: mx.array
-    """`(B, L, vocab)`, as the model computes them."""
+    logits: mx.array  # `(B, L, vocab)`, as the model computes them
     scores: tuple[mx.array, ...]
     """Of each measured layer, the attention scores of the last positions before softmax:
     `(B, queries, heads, keys)` in float32, −∞ where a key is hidden or padding. Sinks are left out.

@@ -19,8 +19,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import ArraysCache, CacheList, ChunkedKVCache
 
-Cache = list[Any]
-"""mlx-lm's caches, one object a layer."""
+Cache = list[Any]  # mlx-lm's caches, one object a layer
 
 
 def can_merge(cache: Cache) -> bool:

@@ -27,8 +27,7 @@ class ModelShape:
     num_hidden_layers: int = 0
     num_attention_heads: int = 0
     num_key_value_heads: int = 0
-    max_position_embeddings: int = 0
-    """The context length, in tokens."""
+    max_position_embeddings: int = 0  # the context length, in tokens
 
 
 CONTEXT_UNSTATED = 32768

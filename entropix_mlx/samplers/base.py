@@ -39,8 +39,7 @@ class Plan(NamedTuple):
         return self[:5]
 
 
-PARAMETERS = 5
-"""How many there are."""
+PARAMETERS = 5  # how many there are
 Rule = Callable[..., Plan]
 """Plans a position: a function of a module, the same object for every profile.
 
@@ -78,8 +77,7 @@ class Sampler:
     """What the rule computes with: an array, or a tuple or dictionary of arrays. They are inputs of
     the compiled rule, so that another threshold compiles nothing."""
     drawing: Drawing = Drawing()
-    penalties: Penalties | None = None
-    """What changes the logits that are drawn from."""
+    penalties: Penalties | None = None  # what changes the logits that are drawn from
 
     @property
     def draws(self) -> int:

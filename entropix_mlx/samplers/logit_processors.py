@@ -24,8 +24,7 @@ from ..errors import SamplerError
 
 WINDOW = 1024
 
-Processor = Callable[[mx.array, mx.array], mx.array]
-"""Takes tokens `(n,)` and logits `(1, vocab)`."""
+Processor = Callable[[mx.array, mx.array], mx.array]  # takes tokens `(n,)` and logits `(1, vocab)`
 
 
 class Penalties(NamedTuple):
@@ -33,8 +32,7 @@ class Penalties(NamedTuple):
 
     of_text: tuple[Processor, ...]
     of_answer: tuple[Processor, ...]
-    biased: tuple[int, ...] = ()
-    """The tokens that `logit_bias` names."""
+    biased: tuple[int, ...] = ()  # the tokens that `logit_bias` names
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Penalties | None:

@@ -12,8 +12,7 @@ from ..step import OF_ATTENTION, Metrics, Strategy
 if TYPE_CHECKING:  # an answer is tested without MLX
     from .position import Sampled
 
-Listed = tuple[tuple[int, float], ...]
-"""Tokens and their natural log probabilities, best first."""
+Listed = tuple[tuple[int, float], ...]  # tokens and their natural log probabilities, best first
 
 
 class Row(NamedTuple):
