@@ -363,8 +363,11 @@ class Batch:
             before = len(steps)
             wanted = entry.take(row)
             if len(steps) > before:
-                counts = {"accepted": 1} if accepted else {"proposed": proposed}
-                steps[before] = replace(steps[before], **counts)
+                steps[before] = replace(
+                    steps[before],
+                    proposed=0 if accepted else proposed,
+                    accepted=1 if accepted else 0,
+                )
             if wanted != token:
                 break
             accepted += 1

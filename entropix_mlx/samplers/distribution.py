@@ -60,7 +60,10 @@ def distribution(
         tuple(
             DrawCandidate(
                 int(token),
-                *(float(stage[token]) for stage in (model, adjusted, tempered, drawn)),
+                float(model[token]),
+                float(adjusted[token]),
+                float(tempered[token]),
+                float(drawn[token]),
                 str(removed[token]),
             )
             for token in listed
