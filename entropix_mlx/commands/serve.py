@@ -105,7 +105,6 @@ def serve(
     _log_as_a_server()
     sources = _sources(model, models)
     engine = ServingEngine(capacity, ServerMetrics())
-    engine.start()
     try:
         served = Models(sources, engine, settings)
     except KeyboardInterrupt:

@@ -1,35 +1,14 @@
-"""Around every route: who may ask, which pages may ask, and errors as JSON.
-
-A request must show the key, come from no other site's page, and call the server by a name that is
-its own.
-"""
+"""Who may ask: a client must show the key, and be no page of another site."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from h11 import LocalProtocolError
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from .metrics import ServerMetrics
-from .openai.errors import RequestError, internal_error
-from .protocols import messages
-
-OPEN, FILES = ("/", "/health"), "/web/"
-"""Where no key is asked for: the page, which asks for it, and what it loads."""
-CLIENT_GONE = 499
-"""The status under which a request is counted whose client did not wait for any, as in nginx."""
-LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1")
-"""Names of this machine: a page could point a name of its own at 127.0.0.1."""
-
-_log = logging.getLogger(__name__)
+from .errors import RequestError
 
 
 @dataclass(frozen=True)
@@ -40,7 +19,7 @@ class Access:
     origins: tuple[str, ...] = ()
     """Origins whose pages may ask and read answers; the server's own always may."""
     only_local: bool = True
-    """Whether the server may only be called by one of `LOCAL_HOSTS`."""
+    """Whether the server may only be called by a name of this machine."""
 
     def check_key(self, headers: Mapping[str, str]) -> None:
         """Refuse a missing or wrong key, in a time that does not depend on the one given.
@@ -72,49 +51,6 @@ class Access:
         if origin not in (None, *own, *self.origins) and "*" not in self.origins:
             message = "pages of this origin are not allowed: start the server with --allow-origin"
             raise RequestError(message, status=403, code="forbidden_origin")
-
-
-@dataclass(frozen=True)
-class Guard:
-    """A middleware that counts responses, refuses who may not ask, and reports faults."""
-
-    app: ASGIApp
-    access: Access
-    metrics: ServerMetrics
-    routes: frozenset[str]
-    """The paths that are counted by their names; all others are counted together."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, headers, status = scope["path"], Headers(scope=scope), 0
-
-        async def noted(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            self.access.check_origin(headers)
-            if not (path in OPEN or path.startswith(FILES)):
-                self.access.check_key(headers)
-            await self.app(scope, receive, noted)
-        except RequestError as error:
-            await error_response(error, path)(scope, receive, noted)
-        except LocalProtocolError:
-            pass  # what followed was no HTTP: uvicorn has refused the request already
-        except Exception:
-            _log.exception("a request failed")
-            if not status:
-                await error_response(internal_error(), path)(scope, receive, noted)
-        finally:
-            route = path if path in self.routes else "other"
-            self.metrics.requests.labels(route, status or CLIENT_GONE).inc()
-
-
-def error_response(error: RequestError, path: str) -> Response:
-    """Return an error in the shape of the protocol that a path belongs to."""
-    body = messages.describe_error(error) if path.startswith(messages.PATH) else error.body
-    return JSONResponse(body, error.status, headers=error.headers)
 
 
 def is_loopback(host: str) -> bool:

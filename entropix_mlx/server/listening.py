@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import signal
 import socket
 import sys
@@ -24,10 +23,12 @@ SWITCH_SECONDS = 0.001
 """After which Python lets another thread run: the model's and the event loop's wait for that."""
 LOOK_SECONDS = 0.05
 """The interval at which a server that stops looks whether answers still run."""
-ANSWERS_SHARE = 0.6
-"""Of the time until the end: in it running answers may finish."""
-LEAST_SECONDS = 1.0
-"""Granted to the model's thread, which may be inside a pass."""
+ANSWER_SECONDS = 5.0
+"""In which running answers may finish, from a signal to stop."""
+CLIENT_SECONDS = 2
+"""In which clients may read the rest of them, after that."""
+THREAD_SECONDS = 1.5
+"""In which the model's thread may end, which may be inside a pass."""
 
 
 class Listener(uvicorn.Server):
@@ -35,9 +36,6 @@ class Listener(uvicorn.Server):
 
     def __init__(self, server: Server) -> None:
         self._engine = server.engine
-        self._until = math.inf
-        """When the process must have ended."""
-        self._seconds = server.models.limits.shutdown_seconds
         config = uvicorn.Config(
             make_app(server),
             log_config=None,
@@ -48,7 +46,7 @@ class Listener(uvicorn.Server):
             ws="none",
             lifespan="off",
             limit_concurrency=MOST_CONNECTIONS,
-            timeout_graceful_shutdown=int(self._seconds),
+            timeout_graceful_shutdown=CLIENT_SECONDS,
         )
         super().__init__(config)
 
@@ -58,25 +56,20 @@ class Listener(uvicorn.Server):
         try:
             self.run(sockets=[bound])
         finally:
-            left = min(self._until - time.monotonic(), self._seconds)
-            self._engine.stop(max(left, LEAST_SECONDS))
+            self._engine.stop(THREAD_SECONDS)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop at a signal; at a second one, do not wait for running answers."""
         self.force_exit = self.should_exit
         self.should_exit = True
-        self._until = time.monotonic() + (0 if self.force_exit else self._seconds)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait for running answers, and end those that take too long; new requests get a 503."""
         self._engine.drain()
-        late = time.monotonic() + ANSWERS_SHARE * self._seconds
+        late = time.monotonic() + ANSWER_SECONDS
         while self._engine.outstanding and not self.force_exit and time.monotonic() < late:
             await asyncio.sleep(LOOK_SECONDS)
         self._engine.drain(interrupt=True)
-        # uvicorn waits for clients, too, of which some read nothing: for what is left of the time.
-        left = min(self._until - time.monotonic(), self._seconds)
-        self.config.timeout_graceful_shutdown = int(max(left, LEAST_SECONDS))
         await super().shutdown(sockets)
 
 

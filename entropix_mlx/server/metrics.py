@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from functools import partial
-from statistics import fmean
 from typing import Any
 
 from prometheus_client import (
@@ -17,8 +14,6 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-
-from ..step import Step
 
 PREFIX = "entropix"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -72,28 +67,3 @@ class ServerMetrics:
 
     def text(self) -> str:
         return generate_latest(self._registry).decode()
-
-
-class AnswerTimes:
-    """Observes the times and the confidence of one answer."""
-
-    def __init__(self, metrics: ServerMetrics, began: float) -> None:
-        self._metrics = metrics
-        self._began = self._last = began
-        self._logprobs: list[float] = []
-
-    def step(self, step: Step) -> None:
-        metrics, now = self._metrics, time.perf_counter()
-        latency = metrics.next_token if self._logprobs else metrics.first_token
-        latency.observe(now - self._last)
-        self._last = now
-        self._logprobs.append(step.logprob)
-        metrics.tokens.inc()
-        metrics.strategies.labels(step.strategy).inc()
-        if math.isfinite(step.entropy):
-            metrics.entropy.observe(step.entropy)
-
-    def end(self) -> None:
-        self._metrics.whole.observe(time.perf_counter() - self._began)
-        if self._logprobs:
-            self._metrics.confidence.observe(math.exp(fmean(self._logprobs)))

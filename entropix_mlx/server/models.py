@@ -11,14 +11,16 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import EntropixError
-from ..profiles.profile import resolve
+from ..errors import EntropixError, ProfileError
+from ..models.config import ModelShape, fingerprint
+from ..profiles.fields import spell_infinities
+from ..profiles.profile import AUTO, Profile, builtin_names, profile_for, resolve, user_folder
 from ..settings import Settings
 from .engine import ServingEngine
-from .model_info import Limits, ServedModel
-from .openai.errors import RequestError
+from .errors import RequestError
 from .prompts import PromptMaker
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 LISTED = 20
 """Names that the error of an unknown one lists."""
+_NOT_NUMBERS = ("name", "description", "calibration")
 _log = logging.getLogger(__name__)
 
 
@@ -41,26 +44,59 @@ class ModelSource:
 
 
 @dataclass(frozen=True)
-class LoadedModel:
-    """The model in memory, and what makes requests prompts for it."""
+class ServedModel:
+    """A model under its name, and how it answers unless a request says otherwise."""
 
-    served: ServedModel
-    prompts: PromptMaker
-    tokenizer: TokenizerWrapper
+    name: str
+    config: ModelShape
+    settings: Settings
+    """The defaults of requests; with a profile that was read."""
+
+    @property
+    def profile(self) -> Profile:
+        return Profile.load(self.settings.profile)
+
+    def description(self) -> dict[str, Any]:
+        tables = self.profile.model_dump()
+        numbers = {name: value for name, value in tables.items() if name not in _NOT_NUMBERS}
+        return {
+            "context_length": self.config.max_position_embeddings,
+            "fingerprint": fingerprint(self.config),
+            "sampler": self.settings.sampler,
+            "profiles": [AUTO, *builtin_names(), *sorted(_calibrated())],
+            "profile": spell_infinities(numbers),
+        }
+
+    def find_profile(self, name: str) -> Profile:
+        """Return a built-in or calibrated profile: never a file that a request names.
+
+        Raises:
+            RequestError: there is none of that name, or it is damaged.
+        """
+        if name == AUTO:
+            return profile_for(self.config)
+        files = {**dict.fromkeys(builtin_names()), **_calibrated()}
+        if name not in files:
+            known = ", ".join((AUTO, *files))
+            raise RequestError(f"no profile {name[:60]!r}: choose one of {known}", "profile")
+        try:
+            return Profile.load(files[name] or name)
+        except ProfileError:  # whose message names the file
+            message = f"the profile {name!r} is damaged: entropix calibrate --show says how"
+            raise RequestError(message, "profile") from None
+
+
+def _calibrated() -> dict[str, Path]:
+    return {file.stem: file for file in user_folder().glob("*.toml")}
 
 
 class Models:
     """The models that a server answers with, of which one is in memory."""
 
     def __init__(
-        self,
-        sources: Iterable[ModelSource],
-        engine: ServingEngine,
-        settings: Settings,
-        limits: Limits | None = None,
+        self, sources: Iterable[ModelSource], engine: ServingEngine, settings: Settings
     ) -> None:
         """List the models and load the first; errors of loading are raised here."""
-        self.limits = limits or Limits()
         self._engine = engine
         self._settings = settings
         self._sources = {source.name: source for source in sources}
@@ -68,7 +104,7 @@ class Models:
         self._users = 0
         self._free = asyncio.Event()
         first = next(iter(self._sources.values()))
-        self.loaded: LoadedModel | None = self._described(first, *engine.load(first.load).result())
+        self.loaded: PromptMaker | None = self._prompts(first, *engine.load(first.load).result())
 
     def find(self, name: str | None) -> ModelSource:
         """Return the model of a name; without one, that in memory.
@@ -87,7 +123,7 @@ class Models:
         return self._sources[name]
 
     @contextlib.asynccontextmanager
-    async def use(self, name: str | None) -> AsyncIterator[LoadedModel]:
+    async def use(self, name: str | None) -> AsyncIterator[PromptMaker]:
         """Hold the model of a name; without one, that in memory.
 
         Raises:
@@ -114,7 +150,7 @@ class Models:
         self.loaded = None
         loading = asyncio.ensure_future(asyncio.wrap_future(self._engine.load(source.load)))
         try:
-            self.loaded = self._described(source, *await asyncio.shield(loading))
+            self.loaded = self._prompts(source, *await asyncio.shield(loading))
         except asyncio.CancelledError:
             await asyncio.wait([loading])  # whoever is next must not load beside it
             raise
@@ -125,25 +161,24 @@ class Models:
             message = f"{source.name} cannot be loaded: the server's log says why"
             raise RequestError(message, "model", status=500, code="model_not_loaded") from None
 
-    def _described(
+    def _prompts(
         self, source: ModelSource, model: LanguageModel, tokenizer: TokenizerWrapper
-    ) -> LoadedModel:
-        profile = resolve(self._settings.profile, model.config)
-        settings = replace(self._settings, profile=profile)
-        served = ServedModel(source.name, model.config, settings)
-        return LoadedModel(served, PromptMaker(served, tokenizer), tokenizer)
+    ) -> PromptMaker:
+        settings = replace(self._settings, profile=resolve(self._settings.profile, model.config))
+        return PromptMaker(ServedModel(source.name, model.config, settings), tokenizer)
 
-    def cards(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Return OpenAI's descriptions of all models, or of that of a name.
+    def cards(self) -> list[dict[str, Any]]:
+        """Return OpenAI's descriptions of all models."""
+        return [self.card(name) for name in self._sources]
+
+    def card(self, name: str) -> dict[str, Any]:
+        """Return OpenAI's description of a model.
 
         Raises:
             RequestError: there is none of that name.
         """
-        sources = self._sources.values() if name is None else [self.find(name)]
-        return [self._card(source.name) for source in sources]
-
-    def _card(self, name: str) -> dict[str, Any]:
+        about = {"loaded": False}
+        if self.loaded is not None and self.loaded.served.name == self.find(name).name:
+            about = {"loaded": True} | self.loaded.served.description()
         card = {"id": name, "object": "model", "created": 0, "owned_by": "entropix_mlx"}
-        if self.loaded is None or self.loaded.served.name != name:
-            return card | {"entropix": {"loaded": False}}
-        return card | {"entropix": {"loaded": True} | self.loaded.served.description()}
+        return card | {"entropix": about}

@@ -104,12 +104,11 @@ class Client:
         return float(values[0]) if values else 0.0
 
 
-def make_server(capacity=None, limits=None, settings=None, **more) -> Server:
+def make_server(capacity=None, settings=None, **more) -> Server:
     engine = ServingEngine(capacity or Capacity(4, 32, 2**24), ServerMetrics())
-    engine.start()
     given = settings or Settings(max_tokens=16, profile=Profile.load())
     sources = more.get("sources") or [ModelSource("tiny", more.get("load", load))]
-    models = Models(sources, engine, given, limits)
+    models = Models(sources, engine, given)
     return Server(models, engine, more.get("access", Access()))
 
 
@@ -142,7 +141,7 @@ def listener(own_client):
     bound = bind("127.0.0.1", 0)
     bound.listen()
     made = Listener(served)
-    made.metrics, made.limits = served.engine.metrics, served.models.limits
+    made.metrics = served.engine.metrics
     made.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     thread = threading.Thread(target=made.run, kwargs={"sockets": [bound]})
     thread.start()

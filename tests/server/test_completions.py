@@ -163,6 +163,20 @@ def test_the_prompt_can_be_scored(client, tiny_model, tokenizer):
         assert choice["logprobs"]["text_offset"][: len(ids)] == list(range(len(ids)))
 
 
+def test_texts_are_scored_without_an_answer(client):
+    tokens = client.loaded.tokenizer.encode(PROMPT)
+    body = {"prompt": [PROMPT, tokens], "top_logprobs": 2}
+    reply = client.post("/v1/score", json=body).json
+    echoed = client.complete(echo=True, max_tokens=0, logprobs=2).choice["logprobs"]
+    assert [one["index"] for one in reply["data"]] == [0, 1]
+    for one in reply["data"]:
+        assert one["logprobs"]["token_logprobs"][1:] == pytest.approx(echoed["token_logprobs"][1:])
+        assert one["score"] == pytest.approx(sum(echoed["token_logprobs"][1:]))
+    assert reply["usage"]["completion_tokens"] == 0
+    refused = client.post("/v1/score", json={"prompt": PROMPT, "max_tokens": 5})
+    assert (refused.status, refused.error["param"]) == (400, "max_tokens")
+
+
 def test_text_offsets_follow_the_text(client):
     choice = client.complete("naïve ☃", echo=True, logprobs=0, max_tokens=0).choice
     tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from entropix_mlx.server import answering
 from entropix_mlx.server.engine import Capacity
 from tests.server.test_mistakes import CHAT, GOODS, TEXT
 from tests.server.test_scheduling import WAIT, until
@@ -79,8 +80,8 @@ def test_who_leaves_in_the_body_is_no_error_of_the_server(listener, caplog):
     assert not caplog.records
 
 
-def test_who_sends_a_body_too_slowly_is_cut(listener):
-    object.__setattr__(listener.limits, "body_seconds", 0.05)
+def test_who_sends_a_body_too_slowly_is_cut(listener, monkeypatch):
+    monkeypatch.setattr(answering, "BODY_SECONDS", 0.05)
     with connected(listener, asked({"prompt": "a"})[:-3]) as connection:
         received = connection.makefile("rb").read()
     assert received.startswith(b"HTTP/1.1 408")

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from entropix_mlx.server.model_info import Limits
+from entropix_mlx.server import answering
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 
 TIMES = 150 * int(os.environ.get("FUZZ_TIMES", "1"))
@@ -131,8 +131,8 @@ def test_routes_that_there_are_not(client, method, path, status):
     assert reply.error["message"]
 
 
-def test_bodies_have_a_limit(own_client):
-    client = own_client(limits=Limits(body_bytes=1000))
+def test_bodies_have_a_limit(client, monkeypatch):
+    monkeypatch.setattr(answering, "BODY_BYTES", 1000)
     reply = client.complete("a" * 2000)
     assert (reply.status, reply.error["code"]) == (413, "body_too_long")
 
@@ -144,8 +144,8 @@ def test_bodies_have_a_limit(own_client):
     assert client.complete().status == 200
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(own_client):
-    client = own_client(limits=Limits(body_seconds=0.1))
+def test_a_body_that_does_not_come_is_not_waited_for(client, monkeypatch):
+    monkeypatch.setattr(answering, "BODY_SECONDS", 0.1)
 
     async def slow():
         yield b"{"

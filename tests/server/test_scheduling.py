@@ -7,8 +7,8 @@ import time
 import pytest
 
 from entropix_mlx.api.runner import Runner
-from entropix_mlx.server.engine import Capacity, Ended, Stepped
-from entropix_mlx.server.openai.errors import RequestError
+from entropix_mlx.server.engine import Capacity, ServedAnswer
+from entropix_mlx.server.errors import RequestError
 from entropix_mlx.settings import Settings
 
 LONG = (
@@ -26,25 +26,25 @@ def until(condition):
 
 
 def prompted(max_tokens=8, seed=1, prompt=tuple(range(65, 90))):
-    """Return a prompt, and how to answer it."""
-    return prompt, Settings(max_tokens=max_tokens, seed=seed, profile="reference")
+    settings = Settings(max_tokens=max_tokens, seed=seed, profile="reference")
+    return ServedAnswer(prompt, settings)
 
 
 async def take(answers):
     """Return the steps and the number of ends of answers."""
     steps, ends = [], 0
-    async for event in answers:
-        if isinstance(event, Stepped):
-            steps.append(event.step)
-        ends += isinstance(event, Ended)
+    async for _, step in answers:
+        if step is None:
+            ends += 1
+        else:
+            steps.append(step)
     return steps, ends
 
 
 async def begun(answers):
     """Wait for the first step; return what yields the later events."""
     events = aiter(answers)
-    while not isinstance(await anext(events), Stepped):
-        pass
+    await anext(events)
     return events
 
 
@@ -160,15 +160,15 @@ def test_a_server_that_stops_ends_what_runs(own_client):
         assert reply.status == 503
         with pytest.raises(RequestError):
             client.engine.submit([prompted()])
-        return 1 + sum([isinstance(event, Stepped) async for event in running])
+        return 1 + sum([step is not None async for _, step in running])
 
     assert asyncio.run(run()) == 60
 
 
 def test_a_server_does_not_wait_for_ever_for_what_it_still_does(own_client):
     engine, goes_on = own_client().engine, threading.Event()
-    writing = engine.call(goes_on.wait)
-    until(writing.running)
+    loading = engine.load(goes_on.wait)
+    until(loading.running)
     engine.stop(0.01)
     assert engine.alive
     goes_on.set()

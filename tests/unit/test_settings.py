@@ -13,7 +13,7 @@ from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.api.prompt_file import read_prompt_file
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.profiles import profile as profiles
-from entropix_mlx.server.openai.requests import CommonFields
+from entropix_mlx.server.requests import AnswerRequest
 from entropix_mlx.settings import Options, described
 from tests.conftest import tokens
 
@@ -136,7 +136,7 @@ def test_a_field_is_an_option_a_field_of_requests_and_a_key_of_prompt_files(opti
     stated_by_others = option.name in ("changes", "constraint")  # --set, --schema and the like
     assert spelt.issuperset(own) == (option.option and not stated_by_others)
     assert option.help
-    assert option.name in CommonFields.model_fields or not option.served
+    assert option.name in AnswerRequest.model_fields or not option.served
     file = tmp_path / "prompts.jsonl"
     value = {"constraint": {"regex": "x"}}.get(option.name, option.default)
     if value is not None and option.name != "profile":

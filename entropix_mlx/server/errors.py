@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import (
+from ..errors import (
+    ConstraintError,
     ContextLengthError,
     EntropixError,
     NonFiniteLogitsError,
@@ -14,23 +15,27 @@ from ...errors import (
 )
 
 RETRY_SECONDS = 5
-"""The `Retry-After` of clients for whom there is no place."""
+"""The `Retry-After` of a request that the queue has no room for."""
 
-_PARAMS: dict[type[EntropixError], str] = {
-    ContextLengthError: "prompt",
-    PromptError: "prompt",
-    ProfileError: "profile",
-    SamplerError: "sampler",
+UNSUPPORTED, BAD_CONSTRAINT, UNKNOWN_FIELD = "unsupported", "bad_constraint", "unknown_field"
+"""Codes: words for programs."""
+
+_MEANINGS: dict[type[EntropixError], tuple[str, str | None]] = {
+    ContextLengthError: ("prompt", "context_length_exceeded"),
+    PromptError: ("prompt", None),
+    ProfileError: ("profile", None),
+    SamplerError: ("sampler", None),
+    ConstraintError: ("constraint", BAD_CONSTRAINT),
 }
+"""The `param` and the `code` of the library's errors."""
 
 
 class RequestError(EntropixError):
-    """A request that gets an error in place of an answer."""
+    """A request that is answered with an error."""
 
     def __init__(
         self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None
     ) -> None:
-        """Make an error about a field, `param`; `code` is a word for programs."""
         super().__init__(message)
         self.param = param
         self.status = status
@@ -45,12 +50,12 @@ class RequestError(EntropixError):
 
     @property
     def headers(self) -> dict[str, str]:
-        found = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
         if self.status in (429, 503):
-            found["Retry-After"] = str(RETRY_SECONDS)
-        if self.status in (408, 413, 503):  # what is left of the body is not read
-            found["Connection"] = "close"
-        return found
+            headers["Retry-After"] = str(RETRY_SECONDS)
+        if self.status in (408, 413, 503):  # the rest of the body is not read
+            headers["Connection"] = "close"
+        return headers
 
 
 def as_request_error(error: Exception) -> RequestError:
@@ -61,18 +66,17 @@ def as_request_error(error: Exception) -> RequestError:
         return RequestError(str(error), status=500, code="non_finite_logits")
     if not isinstance(error, EntropixError):
         return internal_error()
-    code = "context_length_exceeded" if isinstance(error, ContextLengthError) else None
-    named = (param for kind, param in _PARAMS.items() if isinstance(error, kind))
-    return RequestError(str(error), next(named, None), code=code)
+    meanings = (meaning for kind, meaning in _MEANINGS.items() if isinstance(error, kind))
+    param, code = next(meanings, (None, None))
+    return RequestError(str(error), param, code=code)
 
 
 def internal_error() -> RequestError:
-    """Return the response to a bug, which says nothing that a client could not know."""
+    """Return the response to a bug, which tells a client nothing about this machine."""
     message = "the server made a mistake, which its log describes"
     return RequestError(message, status=500, code="internal_error")
 
 
 def stopping_error() -> RequestError:
-    """Return the response while the server shuts down."""
     message = "the server is shutting down: ask again later"
     return RequestError(message, status=503, code="shutting_down")

@@ -1,1 +1,0 @@
-"""OpenAI's HTTP interface: requests, responses, errors."""

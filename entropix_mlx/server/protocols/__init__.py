@@ -1,1 +1,0 @@
-"""Other protocols than OpenAI's chats, each of them told in chats."""
