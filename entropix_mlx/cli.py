@@ -14,7 +14,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.argument import ArgumentCollection
 
-from ._version import __version__
+from ._version import __version__, installed_versions
 from .commands.shared import output, ranks
 from .commands.shared.output import BROKEN_PIPE, INTERRUPTED, USAGE
 from .errors import EntropixError, first_line
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     output.prepare()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return perform(words)
+        return _run(words)
     except CycloptsError as error:
         name = f"{words[0]} " if words and words[0] in COMMANDS else ""
         message = " ".join(str(error).split())
@@ -60,8 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         output.settle()
 
 
-def perform(words: Sequence[str]) -> int:
-    """Run a command line as `main` does, but raise its errors."""
+def _run(words: Sequence[str]) -> int:
     try:
         os.getcwd()
     except OSError as error:  # libraries that are imported later would end with a traceback
@@ -89,8 +88,7 @@ def build_app() -> App:
         suppress_keyboard_interrupt=False,
     )
     for name, (function, purpose) in COMMANDS.items():
-        path = f"entropix_mlx.commands.{function}"
-        app.command(path, name=name, help=purpose)
+        app.command(f"entropix_mlx.commands.{function}", name=name, help=purpose)
     app.register_install_completion_command()
     return app
 
@@ -107,19 +105,16 @@ def _apply_configuration(app: App, _: tuple[str, ...], arguments: ArgumentCollec
 
 def _shown_default(value: Any) -> str | None:
     """Return what help says of a default: nothing where that is what one expects."""
-    return None if value in (None, False, (), "", "{}") else str(value)
+    return None if value in (None, False, (), "") else str(value)
 
 
 def show_version() -> str:
     """Return what is installed, and the device that MLX uses: looked up only when asked for."""
-    from ._version import installed_versions
-
     try:
         import mlx.core as mx
 
         device: Any = mx.default_device().type.name
     except Exception as error:  # whatever keeps MLX from being imported
         device = f"unknown: MLX does not work ({first_line(error)})"
-    others = list(installed_versions().items())[1:]
-    lines = [f"entropix_mlx {__version__}", *(f"{name} {of}" for name, of in others)]
-    return "\n".join([*lines, f"device {device}"])
+    versions = installed_versions() | {"entropix_mlx": __version__, "device": device}
+    return "\n".join(f"{name} {version}" for name, version in versions.items())

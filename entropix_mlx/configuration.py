@@ -16,12 +16,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from . import limits
-from .errors import ConfigurationError, EntropixError
+from .errors import ConfigurationError, EntropixError, brief
 from .profiles.profile import user_folder
 from .records import parse_toml
 
@@ -29,11 +29,6 @@ KEY_VARIABLE = "ENTROPIX_API_KEY"
 """The variable of the environment that holds the key of a server, there and for its clients."""
 OPTIONS, SCREEN, KEYS = "options", "screen", "keys"
 THEME, COLOURS = "theme", "colours"
-_SCREEN_VALUES = {
-    THEME: (str, 'the name of a theme, as in "nord"'),
-    COLOURS: (str, '"strategy", "surprise", "none" or "underline"'),
-}
-"""The type of each value of `[screen]`, and how it is written."""
 
 
 def default_path() -> Path:
@@ -56,30 +51,25 @@ class Configuration:
     text: str = ""
 
     @classmethod
-    def load(cls, path: Path) -> Configuration:
-        """Read a file.
+    def load(cls, path: Path | None = None) -> Configuration:
+        """Read a file: by default that at `default_path`, without which nothing is configured.
 
         Raises:
             ConfigurationError: it cannot be read, is not TOML, or has an unknown section or key.
         """
+        if path is None:
+            path = default_path()
+            if not os.path.lexists(path):
+                return cls(path)
+        text = limits.read_named(path, limits.CONFIGURATION_BYTES, ConfigurationError)
         try:
-            text = limits.read_named(path, limits.CONFIGURATION_BYTES, ConfigurationError)
             content = parse_toml(text)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ConfigurationError(f"{path} is not TOML: {error}") from error
-        return cls(path, text=text)._with(content)
-
-    @classmethod
-    def load_default(cls) -> Configuration:
-        """Read the file at `default_path`; without one, the configuration is empty.
-
-        Raises:
-            ConfigurationError: as for `load`.
-        """
-        path = default_path()
-        return cls.load(path) if os.path.lexists(path) else cls(path)
+        return _checked(cls(path, text=text), content)
 
     def fault(self, section: str, key: str, message: str) -> ConfigurationError:
+        """Return the error about a key of a section, or about a section, whose name is both."""
         line = _line_of(self.text, section, key)
         where = f"{self.path}, line {line}" if line else str(self.path)
         return ConfigurationError(f"{where}: {key}: {message}")
@@ -99,32 +89,34 @@ class Configuration:
                 except EntropixError as error:
                     raise self.fault(OPTIONS, key, str(error)) from error
 
-    def _with(self, content: Mapping[str, Any]) -> Configuration:
-        for section, values in content.items():
-            if section not in (OPTIONS, SCREEN, KEYS):
-                known = f"[{OPTIONS}], [{SCREEN}] or [{KEYS}]"
-                raise self.fault(section, section, f"there is no such section: write {known}")
-            if not isinstance(values, dict):
-                raise self.fault("", section, f"write [{section}] in a line of its own")
-        screen, keys = content.get(SCREEN, {}), content.get(KEYS, {})
-        for key, value in screen.items():
-            if key not in _SCREEN_VALUES:
-                raise self.fault(SCREEN, key, f"there is only {', '.join(_SCREEN_VALUES)}")
-            kind, form = _SCREEN_VALUES[key]
-            if not isinstance(value, kind):
-                raise self.fault(SCREEN, key, f"it must be {form}")
-        for key, value in keys.items():
-            if not isinstance(value, str) or not value:
-                raise self.fault(KEYS, key, 'it must be a key, as in "ctrl+j" or "f9"')
-        options = content.get(OPTIONS, {})
-        return Configuration(
-            self.path,
-            options,
-            screen.get(THEME),
-            screen.get(COLOURS),
-            keys,
-            self.text,
-        )
+
+def _checked(file: Configuration, content: Mapping[str, Any]) -> Configuration:
+    """Return the configuration with the content of its file."""
+    from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError, constr
+
+    class Screen(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        theme: StrictStr | None = None
+        colours: StrictStr | None = None
+
+    class Sections(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        options: dict[str, Any] = {}
+        screen: Screen = Screen()
+        keys: dict[str, constr(strict=True, min_length=1)] = {}  # type: ignore[valid-type]
+
+    try:
+        read = Sections.model_validate(content)
+    except ValidationError as error:
+        where = error.errors()[0]["loc"]
+        raise file.fault(str(where[0]), str(where[-1]), _why(error.errors()[0])) from None
+    return replace(file, options=read.options, keys=read.keys, **read.screen.model_dump())
+
+
+def _why(mistake: Any) -> str:
+    if mistake["type"] == "extra_forbidden":
+        return "there is no such section or key"
+    return f"it {mistake['msg'].removeprefix('Input ')}, not {brief(mistake['input'])}"
 
 
 def _line_of(text: str, section: str, key: str) -> int | None:

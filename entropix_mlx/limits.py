@@ -83,11 +83,14 @@ def _read(file: BinaryIO, path: Path, most: int) -> bytes:
 
 
 def read_named(path: str | Path, most: int, error: type[EntropixError]) -> str:
-    """Return the text of a file that the user names, as for `read_text`.
+    """Return the text of a file that the user names, as for `read_text`; "-" is stdin.
 
     Raises:
         error: it cannot be read, or is not UTF-8; the message says why.
     """
+    if path == "-":
+        with reading("stdin", error):
+            return read_stdin(error).decode("utf-8-sig")
     with reading(path, error):
         return read_bytes(expanded(path, error), most).decode("utf-8-sig")
 

@@ -25,12 +25,14 @@ from threading import Lock
 from . import limits
 from .errors import NotesError
 from .files import expanded
+from .palette import printable
 from .step import Passage, Source
 
 MARKDOWN, TEXT = (".md", ".markdown"), (".txt", ".text", ".rst", ".org")
 HTML, PDF = (".html", ".htm"), (".pdf",)
 KNOWN = (*MARKDOWN, *TEXT, *HTML, *PDF)
 CANDIDATES = 8  # passages of the best rank, which are compared by the words of the query they hold
+LISTED_FAULTS = 5  # files that could not be read, which are named at most
 MOST_WORDS = 32  # of a query; the last ones, since those are nearest to what is asked
 TABLE = """CREATE VIRTUAL TABLE passages USING fts5 (
     text, heading, name, line UNINDEXED, page UNINDEXED,
@@ -52,6 +54,9 @@ où par pas plus qu que quel quelle qui sa se ses sont sur un une vous
 al como con cuál da del di do dos el ella em es esta este gli ha há il la las lo los mais mi na no
 non nos o para per por qué que quién se si su sua um uma un una y
 """  # of English, German, French, Spanish, Italian and Portuguese
+
+
+_log = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
@@ -89,6 +94,11 @@ class Notes:
                 self.files += 1
             except Unreadable as error:
                 self.faults[name] = str(error)
+        _log.info("notes: passages %s, files %s", f"{self.passages:,}", f"{self.files:,}")
+        for name, fault in list(self.faults.items())[:LISTED_FAULTS]:
+            _log.info("notes: %s is left out: %s", printable(name), fault)
+        if (more := len(self.faults) - LISTED_FAULTS) > 0:
+            _log.info("notes: %s more files are left out", f"{more:,}")
 
     def _add(self, name: str, texts: list[str], suffix: str) -> None:
         for page, text in enumerate(texts, 1):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -18,6 +18,7 @@ from ..chat.attachments import with_files
 from ..chat.session import AnswerSource, ChatSession
 from ..configuration import KEY_VARIABLE, Configuration
 from ..errors import EntropixError, PromptError, SettingsError
+from ..notes import Notes
 from ..profiles.fields import overlaid
 from ..profiles.sections import MOST_FORKS
 from ..settings import Settings
@@ -30,7 +31,6 @@ from .shared.output import USAGE
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..chat.local import Session
     from ..models.base import LanguageModel
 
 ALTERNATIVES = 8
@@ -70,29 +70,25 @@ def chat(
         notes: quote passages from the texts in this folder where the model is uncertain
         color: colour tokens by strategy (auto: on a terminal)
     """
-    mine = {"--plain": plain, "--model": model.model, "--trace": trace, "--notes": notes}
-    if demo:
-        _refuse("--demo", mine | {"--server": server})
-    elif server is not None:
-        _refuse("--server", mine | {"--ask": ask})
-    elif plain:
-        _refuse("--plain", {"--ask": ask, "--answers": settings.answers != 1})
+    if demo or server is not None:
+        typed: dict[str, object] = {"--model": model.model, "--trace": trace, "--notes": notes}
+        typed |= {"--server": server} if demo else {"--ask": ask}
+        for option, value in typed.items():
+            if value:
+                kind = "--demo" if demo else "--server"
+                raise SettingsError(f"{kind} and {option} do not go together: leave {option} out")
+    if plain and (ask or settings.answers != 1):
+        raise SettingsError(
+            "--plain shows one answer, and asks nothing: leave --answers out, and --ask"
+        )
     forks = {"branch": {"max_branches": MOST_FORKS}}  # they are for those who watch
     settings = replace(settings, changes=overlaid(forks, settings.changes))
     if configuration.theme or configuration.colours or configuration.keys:
         from entropix_mlx.tui.app import ChatApp  # slow to import, and needed for little
 
         ChatApp.check(configuration)  # mistakes are errors also where no screen is shown
-    if plain:
-        return _converse(model, settings, system_prompt, trace, notes, color)
-    output.check_screen("add --plain")
-    from entropix_mlx.tui.terminal import all_keys
-
-    from ..chat.store import Store
-
-    if not (demo or server):
-        model = loading.with_model(model)
-    restore = all_keys()  # before what takes long to import
+    if not plain:
+        output.check_screen("add --plain")
     source: AnswerSource
     if demo:
         from ..chat.recorded import RecordedSource, demo_recording
@@ -103,25 +99,29 @@ def chat(
 
         source = RemoteSource(server, os.environ.get(KEY_VARIABLE) or None)
     else:
+        model = loading.with_model(model)
+        traces = TraceFolder(trace, model.name) if trace else None
+        passages = Notes(notes) if notes else None
         from ..chat.local import LocalSource
 
         source = LocalSource(
             model.name,
             partial(_load, model, model.model),
             load_named=partial(_load, model),
-            traces=TraceFolder(trace, model.name) if trace else None,
-            notes=loading.open_notes(notes),
+            traces=traces,
+            notes=passages,
         )
+    session = ChatSession(source, settings, system_prompt)
+    if plain:
+        return _converse(session, color)
+    from entropix_mlx.tui.terminal import all_keys
+
+    from ..chat.store import Store
+
+    restore = all_keys()  # before what takes long to import
     from entropix_mlx.tui.app import run_chat
 
-    session = ChatSession(source, settings, system_prompt)
     return run_chat(session, None if no_save or demo else Store(), configuration, restore, ask)
-
-
-def _refuse(option: str, others: dict[str, Any]) -> None:
-    for other, value in others.items():
-        if value:
-            raise SettingsError(f"{option} and {other} do not go together: leave {other} out")
 
 
 def _load(chosen: ModelOptions, model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
@@ -131,14 +131,7 @@ def _load(chosen: ModelOptions, model: str | None) -> tuple[LanguageModel, Token
     return load(model, extras=loading.extras(chosen) if model == chosen.model else None)
 
 
-def _converse(
-    model: ModelOptions,
-    settings: Settings,
-    system_prompt: str | None,
-    trace: File,
-    notes: File,
-    color: Color,
-) -> int:
+def _converse(session: ChatSession, color: Color) -> int:
     """Answer the lines of stdin and return the exit code.
 
     A mistake in a line is reported on stderr. On a terminal the user can correct it, so the code is
@@ -148,22 +141,9 @@ def _converse(
         raise PromptError("there is no stdin to read questions from: use entropix generate")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # do not stop at bytes that are not UTF-8
-    model = loading.with_model(model)
-    traces = TraceFolder(trace, model.name) if trace else None
-    passages = loading.open_notes(notes)
-    loaded, tokenizer = loading.load_model(model)
-    loading.resolve(settings, loaded)
-    from ..chat.local import Session
-
-    session = Session(
-        loaded,
-        tokenizer,
-        settings,
-        system_prompt=system_prompt,
-        hooks=Hooks(on_prefill=output.progress("reading the prompt", unit=" tokens")),
-        traces=traces,
-        notes=passages,
-    )
+    output.info(f"loading {output.shortened(session.source.model)} …")
+    session.source.open()
+    session.hooks = Hooks(on_prefill=output.progress("reading the prompt", unit=" tokens"))
     session.on_drop = lambda turns: output.report(
         f"(the context is full: the model no longer sees the first {turns} turns)"
     )
@@ -181,7 +161,7 @@ def _converse(
     return USAGE if mistakes and not interactive else 0
 
 
-def _answer(session: Session, line: str, color: Color) -> None:
+def _answer(session: ChatSession, line: str, color: Color) -> None:
     colour, summary = output.use_colour(color, sys.stdout), Summary()
     try:
         for step in session.send(with_files(line)):
@@ -206,17 +186,14 @@ def _answer(session: Session, line: str, color: Color) -> None:
 
 
 def _lines(interactive: bool) -> Iterator[str]:
-    """Yield the lines of stdin that are not empty; Ctrl-C at the prompt ends, as Ctrl-D does."""
-    if not interactive:
-        yield from filter(None, map(str.strip, sys.stdin))
-        return
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 - gives input() a history and editing
+    """Yield the lines of stdin that are not empty."""
+    if interactive:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 - gives input() a history and editing
     while True:
         try:
-            line = input("> ").strip()
-        except (EOFError, KeyboardInterrupt):
-            output.write("\n")
+            line = input("> " if interactive else "").strip()
+        except EOFError:
             return
         if line:
             yield line

@@ -15,10 +15,10 @@ from ..lab.evaluate import ARMS, answers, arms_of, parse_record, plan, read_reco
 from ..lab.questions import ALL, ARITHMETIC, EXAMPLES, REPORT, Problem, Selection, problems_of
 from ..profiles.profile import AUTO
 from ..samplers.registry import SAMPLERS
-from ..settings import BATCH, Settings
+from ..settings import Settings
 from .shared import output
 from .shared.answers import answer_missing
-from .shared.options import FIRST, Count, File, ModelOptions, command
+from .shared.options import FIRST, BatchOptions, Count, ModelOptions, command
 from .shared.output import INTERRUPTED
 
 DEFAULT_ARMS = ("greedy", "entropix")
@@ -42,9 +42,7 @@ def evaluate(
     max_tokens: Annotated[int, Parameter(name=["--max-tokens", "-m"])] = 32,
     n: Count = 1,
     seed: int = 0,
-    output_file: Annotated[File, Parameter(name=["--output", "-o"], group=FIRST)] = None,
-    resume: bool = False,
-    batch: Count = BATCH,
+    batch: BatchOptions = BatchOptions(),
     json: Annotated[bool, Parameter(group=FIRST)] = False,
 ) -> int:
     """Answer questions with known answers, and grade the answers.
@@ -61,16 +59,11 @@ def evaluate(
         max_tokens: of an answer: a longer text would not be graded any further
         n: answers of each arm to each question
         seed: of questions, examples and draws
-        output_file: write every answer to a file, a line each (JSON Lines)
-        resume: generate only the answers that --output does not have
-        batch: answers at once (fewer if memory is short)
         json: print one object
     """
     from ..lab.report import EvaluationReport  # needs SciPy, which may be missing
 
-    if resume and not output_file:
-        raise PromptError("--resume continues a file of answers: name it with --output")
-    if files and (output_file or task):
+    if files and (batch.output or task):
         raise PromptError("FILES are summarized as they are: leave --task and --output out")
     code, found = 0, [one for file in files for one in read_records(file.expanduser())]
 
@@ -84,17 +77,10 @@ def evaluate(
         )
         problems = _problems(task or (ARITHMETIC,), limit, seed, examples)
         planned = plan(problems, arms, model.name, form, seed, n)
-        code = answer_missing(
-            model,
-            planned,
-            partial(answers, batch=batch),
-            output_file,
-            keep,
-            resume=resume,
-        )
+        code = answer_missing(model, planned, partial(answers, batch=batch.size), batch, keep)
         if code == INTERRUPTED:
             return code
-        found = read_records(output_file) if output_file else found
+        found = read_records(batch.output) if batch.output else found
     report = EvaluationReport.of(found, confidence=True)
     if json:
         output.write_json(report.to_dict(), indent=2)

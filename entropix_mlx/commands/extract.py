@@ -19,9 +19,18 @@ from ..extraction.review import Review, read_decisions, with_decisions
 from ..extraction.rows import Row, row_of, with_unsure, write_rows
 from ..extraction.task import Extraction, read_examples
 from ..files import check_target
-from ..settings import BATCH, Settings
+from ..settings import Settings
 from .shared import answers, output
-from .shared.options import FIRST, Count, File, ModelOptions, Share, command, read_schema, without
+from .shared.options import (
+    FIRST,
+    BatchOptions,
+    File,
+    ModelOptions,
+    Share,
+    command,
+    read_schema,
+    without,
+)
 
 
 @command(
@@ -38,9 +47,7 @@ def extract(
     text_column: str | None = None,
     model: ModelOptions = ModelOptions(),
     settings: Settings,
-    output_file: Annotated[File, Parameter(name=["--output", "-o"], group=FIRST)] = None,
-    resume: bool = False,
-    batch: Count = BATCH,
+    batch: BatchOptions = BatchOptions(),
     review_share: Share = 0.3,
     review: bool = False,
 ) -> int:
@@ -51,16 +58,14 @@ def extract(
         fields: the fields: a JSON schema
         examples: worked examples: JSON Lines with text and fields; two or three help a small model
         text_column: take the texts from this column of the files
-        output_file: write the rows to this file: CSV where it ends with .csv, else JSON Lines
-        resume: generate only the answers that --output does not have
-        batch: answers at once (fewer if memory is short)
         review_share: mark this share of all fields as unsure, the least sure first (0 to 1)
         review: go through the unsure fields in the terminal UI
     """
     if not files:
         raise PromptError("name the documents: entropix extract FILE … --schema FILE")
-    if (resume or review) and not output_file:
-        raise PromptError("--resume and --review need a file of rows: name it with --output")
+    output_file = batch.output  # CSV where it ends with .csv, else JSON Lines
+    if review and not output_file:
+        raise PromptError("--review needs a file of rows: name it with --output")
     if output_file:
         check_target(output_file)
     schema = read_schema(fields.expanduser())
@@ -78,14 +83,13 @@ def extract(
     ]
     code, beside = 0, output_file.with_suffix(".answers.jsonl") if output_file else None
     if lines:
-        answer = partial(answers.answer_prompts, batch=batch)
+        answer = partial(answers.answer_prompts, batch=batch.size)
         code = answers.answer_missing(
             model,
             all_tasks(lines, 1),
             answer,
-            beside,
+            replace(batch, output=beside),
             lambda task, record: found.append(record),
-            resume=resume,
         )
     if beside:
         found = list(written(beside))

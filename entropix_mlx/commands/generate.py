@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
+from collections.abc import Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +14,16 @@ from ..api.answers_file import Task, all_tasks
 from ..api.prompt_file import PromptLine, read_prompt_file
 from ..errors import PromptError
 from ..files import check_target
-from ..settings import BATCH, Settings
+from ..notes import Notes
+from ..settings import Settings
 from ..summary import Summary
 from ..traces.trace import recorded
 from .shared import answers, display, loading, output
-from .shared.options import FIRST, Count, File, Form, ModelOptions, command, without
+from .shared.options import FIRST, BatchOptions, Count, File, Form, ModelOptions, command, without
 
 if TYPE_CHECKING:
     from ..answer.selection import AnswerSelection
+    from ..step import Step
 
 
 @command(*without(), loops="stop")
@@ -36,9 +39,7 @@ def generate(
     settings: Settings,
     notes: File = None,
     n: Count = 1,
-    output_file: Annotated[File, Parameter(name=["--output", "-o"])] = None,
-    resume: bool = False,
-    batch: Count | None = None,
+    batch: BatchOptions = BatchOptions(),
     trace: File = None,
     attention_map: bool = False,
     form: Form = Form(),
@@ -53,9 +54,6 @@ def generate(
         ignore_chat_template: continue the prompt as plain text
         notes: quote passages from the texts in this folder where the model is uncertain
         n: answers to each prompt
-        output_file: write each answer as a line of this file as soon as it ends (JSON Lines)
-        resume: generate only the answers that --output does not have
-        batch: answers at once (default: 8; fewer if memory is short)
         trace: record every step in a file (JSON Lines)
         attention_map: with --trace, record what each token looked at; reads the text once more
     """
@@ -65,38 +63,31 @@ def generate(
         raise PromptError("--trace records one answer, and --answers draws several: leave one out")
     if ignore_chat_template and system_prompt is not None:
         raise PromptError("--system-prompt needs the template that --ignore-chat-template skips")
-    many = bool(prompts or output_file or n > 1)
-    of_many = {"--resume": resume, "--batch": batch}
-    of_one = {"--jsonl": form.jsonl, "--trace": trace, "--attention-map": attention_map}
-    for name, value in (of_one if many else of_many).items():
-        if value:
-            why = "is for one answer" if many else "needs --prompts, --n or --output"
-            raise PromptError(f"{name} {why}: leave it out")
     if attention_map and not trace:
         raise PromptError("--attention-map is recorded in a trace: name its file by --trace")
-    if resume and not output_file:
-        raise PromptError("--resume continues a file of answers: name it with --output")
     model = loading.with_model(model)
-    if many:
+    if prompts or batch.output or n > 1:
+        if form.jsonl or trace:
+            raise PromptError(
+                "--jsonl and --trace are for one answer to one prompt: leave them out"
+            )
         if prompts:
             lines = read_prompt_file(prompts, settings, system_prompt)
         else:
-            lines = [PromptLine(1, settings, _read(prompt), system_prompt=system_prompt)]
+            lines = [PromptLine(1, settings, _text(prompt or ""), system_prompt=system_prompt)]
         answer = partial(
             answers.answer_prompts,
-            batch=batch or BATCH,
+            batch=batch.size,
             bare=ignore_chat_template,
             notes=notes,
             prompts=prompts,
         )
         show = partial(_print_answer, form.json, bool(prompts))
-        return answers.answer_missing(
-            model, all_tasks(lines, n), answer, output_file, show, resume=resume
-        )
+        return answers.answer_missing(model, all_tasks(lines, n), answer, batch, show)
     if trace:
         check_target(trace)
-    text = _read(prompt)
-    passages = loading.open_notes(notes)
+    text = _text(prompt or "")
+    passages = Notes(notes) if notes else None
     loaded, tokenizer = loading.load_model(model)
     resolved = loading.resolve(settings, loaded)
     from ..answer.hooks import Hooks
@@ -116,10 +107,7 @@ def generate(
     several = None
     if settings.answers != 1:
         several, drawn = stream_answers(loaded, tokenizer, tokens, resolved.settings, hooks=hooks)
-        first = (step for number, step in drawn if number == 0)
-        live = sys.stdout.isatty() and not (form.json or form.jsonl)
-        code = display.show_steps(first, form, Summary(), quiet=not live)
-        _show_chosen(several, form, summary, live)
+        steps = _chosen(several, drawn)
     else:
         steps = stream_generate(loaded, tokenizer, tokens, resolved.settings, hooks=hooks)
         if trace:
@@ -128,7 +116,8 @@ def generate(
             )
             looked = attention_to(loaded, tokens) if attention_map else None
             steps = recorded(steps, trace, header, attention=looked)
-        code = display.show_steps(steps, form, summary)
+    code = display.show_steps(steps, form, summary)
+    summary.finish_reason = summary.finish_reason or "interrupted"
     verdict = resolved.profile.abstain.verdict(summary.metrics)
     if form.json:
         more: dict[str, Any] = {"seed": resolved.seed}
@@ -137,6 +126,8 @@ def generate(
         output.write_json(summary.to_dict() | more, indent=2)
     elif not form.jsonl:
         output.write("\n")
+    elif several is not None:
+        output.write_json({"answers": several.to_dict()})
     display.print_statistics(
         summary,
         form.color,
@@ -149,15 +140,13 @@ def generate(
     return code
 
 
-def _read(prompt: str | None) -> str:
-    if prompt != "-":
-        # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer can encode.
-        text = (prompt or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    else:
-        text = limits.read_stdin(PromptError).decode("utf-8", "replace")
-    if not text:
+def _text(prompt: str) -> str:
+    if prompt == "-":
+        prompt = limits.read_named(prompt, limits.TEXT_BYTES, PromptError)
+    if not prompt:
         raise PromptError("the prompt is empty: write a question")
-    return text
+    # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer can encode.
+    return prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _print_answer(as_json: bool, from_file: bool, task: Task, record: dict[str, Any]) -> None:
@@ -169,16 +158,14 @@ def _print_answer(as_json: bool, from_file: bool, task: Task, record: dict[str, 
     output.write(output.shown(record.get("text", "")) + "\n")
 
 
-def _show_chosen(several: AnswerSelection, form: Form, summary: Summary, live: bool) -> None:
-    """Print the chosen one of several answers, unless it is the first, which was shown live."""
-    chosen, drawn = several.chosen, several.candidates
-    shown = live and chosen is drawn[0]
-    if live and not shown:
-        output.write(f"\n── answer {drawn.index(chosen) + 1} of {len(drawn)} was chosen ──\n")
-    display.show_steps(chosen.steps, form, summary, quiet=shown)
-    summary.finish_reason = summary.finish_reason or "interrupted"
-    if form.jsonl:
-        output.write_json({"answers": several.to_dict()})
+def _chosen(
+    several: AnswerSelection, drawn: Generator[tuple[int, Step], None, None]
+) -> Iterator[Step]:
+    """Yield the chosen answer once all are there, or as many as were when Ctrl-C ended them."""
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(drawn):
+        for _ in drawn:
+            pass
+    yield from several.chosen.steps
 
 
 def _speed(summary: Summary) -> str:

@@ -70,7 +70,7 @@ def _checked_configuration() -> str:
     """
     from entropix_mlx.tui.app import ChatApp
 
-    configuration = Configuration.load_default()
+    configuration = Configuration.load()
     configuration.check_settings()
     ChatApp.check(configuration)
     return str(configuration.path)

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from .. import limits
 from ..errors import PromptError
-from ..files import check_target, keep_source, reading
+from ..files import check_target, keep_source
 from ..settings import Settings
 from ..summary import Summary
 from ..traces.trace import recorded
@@ -48,7 +48,9 @@ def read(
     keep_source(trace, file)
     if trace:
         check_target(trace)
-    text = _read(file)
+    text = limits.read_named(file, limits.TEXT_BYTES, PromptError)
+    if not text:
+        raise PromptError(f"{file} is empty: there is no text to measure")
     loaded, tokenizer = loading.load_model(model)
     resolved = loading.resolve(settings, loaded)
     from ..answer.hooks import Hooks
@@ -96,15 +98,3 @@ def read(
         f" {totals['perplexity']:.2f}, {totals['bits_per_byte']:.3f} bits per byte",
     )
     return code
-
-
-def _read(name: str) -> str:
-    if name != "-":
-        text = limits.read_named(name, limits.TEXT_BYTES, PromptError)
-    else:
-        with reading("stdin", PromptError):
-            text = limits.read_stdin(PromptError).decode("utf-8")
-    if not text:
-        name = "stdin" if name == "-" else name
-        raise PromptError(f"{name} is empty: there is no text to measure")
-    return text

@@ -82,7 +82,7 @@ def serve(
     if not all(map(find_spec, ("starlette", "uvicorn", "prometheus_client"))):
         raise EntropixError("the server needs more packages: pip install 'entropix_mlx[server]'")
     from ..api.runner import follow
-    from ..models.ranks import share
+    from ..models.ranks import launched, share
     from ..server.access import Access, is_loopback
     from ..server.app import Server
     from ..server.engine import Capacity, ServingEngine
@@ -97,7 +97,8 @@ def serve(
             f"everybody who reaches {host} could use the model: give --api-key-file or"
             f" {KEY_VARIABLE}, or --no-api-key if that is meant"
         )
-    if model.group is not None and model.group.rank():
+    group = launched()
+    if group is not None and group.rank():
         follow(*load_model(model), batch, cache_memory)
         output.leave(0)
     capacity = Capacity(batch, MAX_QUEUE, cache_memory)
@@ -118,8 +119,8 @@ def serve(
         f"serving {output.shortened(sources[0].name)} at http://{shown}:{port}/v1 (Ctrl-C ends)"
     )
     listener.listen(bound)
-    if model.group is not None:
-        share(None, model.group)
+    if group is not None:
+        share(None, group)
     output.leave(0)
 
 
@@ -137,10 +138,11 @@ def _log_as_a_server() -> None:
 def _sources(model: ModelOptions, others: Iterable[Path]) -> list[ModelSource]:
     """Return the model to begin with, and those that a request may name instead."""
     from ..checkpoints.local import cached, models_in
+    from ..models.ranks import launched
     from ..server.models import ModelSource
 
     first = ModelSource(model.name, partial(load_model, model))
-    if model.group is not None:
+    if launched() is not None:
         return [first]
     found = {path.name: str(path) for other in others for path in models_in(other.expanduser())}
     for name, folder in cached():

@@ -8,21 +8,37 @@ the risk on average over halves that could have been drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import EntropixError
+from ..errors import EntropixError, PromptError
 from ..profiles.confidence import DEFAULT_SCORE, SCORES, score_of
 from ..profiles.sections import Abstain
 from .evaluate import AnswerRecord
-from .statistics import Bools, Floats
+from .statistics import Bools, Floats, wilson
 
-RISK = 0.2
-"""The share of wrong answers that is allowed by default."""
 LEAST_GIVEN = 30
 """Answers at or above a threshold. On fewer the lowest threshold that fits is one that luck chose:
 of 80 answers at a risk of 0.1, 0.19 of those given were wrong in truth."""
+
+
+def halves_of(records: Sequence[AnswerRecord]) -> tuple[list[AnswerRecord], list[AnswerRecord]]:
+    """Return the answers to one half of the questions, and to the other half.
+
+    Raises:
+        PromptError: several arms gave the answers.
+    """
+    if len(arms := {record.arm for record in records}) > 1:
+        named = ", ".join(sorted(arms))
+        raise PromptError(
+            f"answers of {named}: a threshold holds for one arm, so name one by --arm"
+        )
+    halves: tuple[list[AnswerRecord], list[AnswerRecord]] = ([], [])
+    for record in records:
+        halves[sha256(record.question.encode()).digest()[0] % 2].append(record)
+    return halves
 
 
 def known(records: Sequence[AnswerRecord]) -> list[str]:
@@ -96,3 +112,12 @@ class Abstention(NamedTuple):
         right = grades(records)
         sure = values_of(records, abstain.score) >= abstain.threshold
         return cls(len(records), int(sure.sum()), int((sure & ~right).sum()))
+
+    def __str__(self) -> str:
+        if not self.given:
+            return f"none of {self.n} answers is sure: coverage 0"
+        risk, (low, high) = self.wrong / self.given, wilson(self.wrong, self.given)
+        return (
+            f"{self.given} of {self.n} answers given, coverage {self.given / self.n:.1%}; of these"
+            f" {self.wrong} wrong, risk {risk:.1%} ({low:.1%} to {high:.1%})"
+        )

@@ -116,17 +116,18 @@ def test_generate_says_that_an_answer_is_unsure(tiny_folder, capsys):
 
 def test_calibrate_sets_the_threshold(tiny_folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("entropix_mlx.lab.grading.is_right", lambda *_: True)
-    questions = tmp_path / "own.jsonl"
-    questions.write_text("".join(f'{{"question": "{i}", "answer": {i}}}\n' for i in range(80)))
-    output = tmp_path / "profile.toml"
-    run = ["calibrate", "--model", str(tiny_folder), "--output", str(output)]
-    assert cli.main([*run, "--abstain", str(questions), "--risk", "0.3"]) == 0
-    assert "report half: " in capsys.readouterr().err
-    assert Profile.load(output).abstain.risk == 0.3
-    assert Profile.load(output).calibration["fingerprint"]
-    monkeypatch.undo()
-    assert cli.main([*run, "--abstain", "arithmetic", "--limit", "8"]) == 2
+    questions, file = tmp_path / "own.jsonl", tmp_path / "answers.jsonl"
+    questions.write_text("".join(f'{{"question": "{i}", "answer": {i}}}\n' for i in range(90)))
+    ask = ["eval", "--model", str(tiny_folder), "--task", str(questions), "--output", str(file)]
+    assert cli.main([*ask, "--arm", "greedy"]) == 0
+    profile = tmp_path / "profile.toml"
+    run = ["calibrate", "--model", str(tiny_folder), "--output", str(profile)]
+    assert cli.main([*run, "--abstain", str(file), "--risk", "0.3"]) == 0
+    assert "the other half: " in capsys.readouterr().err
+    assert Profile.load(profile).abstain.risk == 0.3
+    assert Profile.load(profile).calibration["fingerprint"]
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:8]))
+    assert cli.main([*run, "--abstain", str(file)]) == 2
     assert "threshold" in capsys.readouterr().err
-    for mistake in (["--risk", "0.3"], ["--abstain", "facts", "--risk", "3"]):
+    for mistake in (["--risk", "3"], ["--abstain", str(questions)]):
         assert cli.main([*run, *mistake]) == 2
-        assert "--risk" in capsys.readouterr().err

@@ -41,9 +41,9 @@ def test_what_it_says(mine):
     read = Configuration.load(mine)
     assert read.options["max-tokens"] == 33
     assert (read.theme, read.keys) == ("nord", {"chat.tune": "f9"})
-    assert Configuration.load_default() == read
+    assert Configuration.load() == read
     mine.unlink()
-    assert Configuration.load_default() == Configuration(default_path())
+    assert Configuration.load() == Configuration(default_path())
 
 
 def test_chat_and_view_read_it_by_themselves_and_others_where_it_is_named(mine):
@@ -95,7 +95,7 @@ def test_a_model_of_the_file_gives_way_to_a_server(mine):
     assert cli.main(["chat", "--server", "http://127.0.0.1:1", "--model", "x"]) == 2
 
 
-@pytest.mark.parametrize("option", ["--plain", "--server=http://127.0.0.1:1", "--model=x"])
+@pytest.mark.parametrize("option", ["--server=http://127.0.0.1:1", "--model=x", "--notes=."])
 def test_a_recording_takes_no_model(option, capsys):
     assert cli.main(["chat", "--demo", option]) == 2
     assert option.partition("=")[0] in capsys.readouterr().err

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...api.answers_file import AnswersFile, Task, records
 from ...api.prompt_file import at_line
+from ...notes import Notes
 from . import output
-from .loading import load_model, open_notes, resolve
-from .options import ModelOptions
+from .loading import load_model, resolve
+from .options import BatchOptions, ModelOptions
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -53,7 +54,7 @@ def answer_prompts(
     from ...api.batch import batch_generate
 
     resolve(tasks[0].settings, model)
-    passages = open_notes(notes)
+    passages = Notes(notes) if notes else None
     tokens: dict[int, list[int]] = {}
     for line in {task.prompt.line: task.prompt for task in tasks}.values():
         with at_line(prompts, line.line) if prompts else nullcontext():
@@ -69,9 +70,7 @@ def answer_prompts(
             for task in tasks
         ],
     )
-    most = min(batch, len(tasks))
-    fewer = f": the memory does not allow {most}" if begun.size < most else ""
-    output.info(f"{begun.size} answers at once{fewer}")
+    output.info(f"{min(begun.size, len(tasks))} answers at once")
     return records(begun, tasks, on_token)
 
 
@@ -79,10 +78,8 @@ def answer_missing(
     model: ModelOptions,
     tasks: Sequence[TaskT],
     answer: Callable[..., Iterable[tuple[TaskT, Record]]],
-    file: Path | None,
+    batch: BatchOptions,
     keep: Callable[[TaskT, Record], None],
-    *,
-    resume: bool = False,
 ) -> int:
     """Answer the tasks that have no answer in a file yet, below a progress bar.
 
@@ -91,14 +88,14 @@ def answer_missing(
         tasks: all of them.
         answer: takes the model, its tokenizer, the tasks to answer and `on_token`, a function to
             call at each token; yields each task with its record as it ends.
-        file: of the answers; None for none.
+        batch: the file of the answers, if there is one, and whether it may hold some.
         keep: takes each answer where there is no file.
-        resume: whether the file may hold answers.
 
     Returns:
         An exit code.
     """
-    answers = AnswersFile(file, tasks, resume=resume) if file else None
+    file = batch.output
+    answers = AnswersFile(file, tasks, resume=batch.resume) if file else None
     done = answers.done if answers else set()
     missing = [task for task in tasks if task.key not in done]
     if done:

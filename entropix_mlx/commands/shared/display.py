@@ -16,21 +16,15 @@ from . import output
 from .options import Form
 
 
-def show_steps(steps: Iterable[Step], form: Form, summary: Summary, *, quiet: bool = False) -> int:
+def show_steps(steps: Iterable[Step], form: Form, summary: Summary) -> int:
     """Print steps as they come, and add them to the summary; return the exit code.
 
-    Args:
-        steps: the steps of an answer, or of a text.
-        form: with `form.json`, only the totals are printed, which is left to the caller.
-        summary: what they are added to.
-        quiet: print nothing.
+    With `form.json`, only the totals are printed, which is left to the caller.
     """
     colour = output.use_colour(form.color, sys.stdout)
     try:
         for step in steps:
             summary.add(step)
-            if quiet:
-                continue
             if form.jsonl:
                 output.write_json(step.to_dict())
             elif not form.json:

@@ -25,22 +25,20 @@ if TYPE_CHECKING:
 
     from ...checkpoints.load import Extras
     from ...models.base import LanguageModel
-    from ...notes import Notes
 
 QUANTIZED_FROM = 5000
 """Tokens in the KV cache from which on --kv-bits quantizes it."""
 LONGEST_ANSWER = 100
 STOPPED = "stopped; files that came whole are kept, and the same command goes on with the others"
-MOST_FAULTS = 5
-"""Files of notes that are named at most, of those that could not be read."""
 
 
 def load_model(options: ModelOptions) -> tuple[LanguageModel, TokenizerWrapper]:
     from ...checkpoints.load import load
+    from ...models.ranks import launched
 
     output.info(f"loading {output.shortened(options.name)} …")
     model = None if options.model is None else located(options.model)
-    return load(model, extras=extras(options), group=options.group)
+    return load(model, extras=extras(options), group=launched())
 
 
 def extras(options: ModelOptions) -> Extras:
@@ -52,20 +50,6 @@ def extras(options: ModelOptions) -> Extras:
         kv_bits=options.kv_bits,
         quantized_kv_start=QUANTIZED_FROM,
     )
-
-
-def open_notes(folder: Path | None) -> Notes | None:
-    if folder is None:
-        return None
-    from ...notes import Notes
-
-    notes = Notes(folder)
-    output.info(f"notes: passages {notes.passages:,}, files {notes.files:,}")
-    for name, fault in list(notes.faults.items())[:MOST_FAULTS]:
-        output.info(f"notes: {output.shortened(name)} is left out: {fault}")
-    if (more := len(notes.faults) - MOST_FAULTS) > 0:
-        output.info(f"notes: {more} more files are left out")
-    return notes
 
 
 def resolve(settings: Settings, model: LanguageModel) -> ResolvedSettings:
@@ -113,10 +97,11 @@ def with_model(model: ModelOptions) -> ModelOptions:
         ModelNotFoundError: there is none, and nobody to ask, or nobody who wants one.
         DownloadError: it cannot be downloaded.
     """
-    if model.model is not None or model.group is not None:
-        return model
     from ...checkpoints.hub import DEMO_NAME, default_model
+    from ...models.ranks import launched
 
+    if model.model is not None or launched() is not None:
+        return model
     try:
         return replace(model, model=default_model())
     except ModelNotFoundError:

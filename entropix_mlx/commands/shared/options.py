@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from cyclopts import App, Group, Parameter
 from cyclopts.argument import Argument, ArgumentCollection
@@ -33,20 +33,15 @@ from ...profiles.profile import Profile
 from ...profiles.sections import MOST_FORKS
 from ...records import parse_json, parse_toml
 from ...samplers.registry import SAMPLERS
-from ...settings import Settings, SettingsOption, described
+from ...settings import BATCH, Settings, SettingsOption, described
 from . import output
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 Command = TypeVar("Command", bound=Callable[..., int])
 
 NEVER = ("config", "help", "version")
 """Options that a configuration file cannot set."""
-ELSEWHERE = ("--server", "--demo")
 OWN_MODEL = ("model", "ask", "trace", "notes")
-"""What a server or a recording cannot do is refused where it is typed, and ignored in a file."""
-
+"""Options that a file may have, and that a chat with a server or a recording ignores there."""
 FIRST = Group("Used most", sort_key=1)
 CONTENT = Group("What the answer is", sort_key=2)
 SAMPLING = Group("Sampling", sort_key=3)
@@ -60,7 +55,11 @@ def _to_file(_: Any, tokens: Sequence[Any]) -> Path:
     return expanded(tokens[0].value, ValueError)
 
 
-File = Annotated[Path | None, Parameter(converter=_to_file, n_tokens=1)]
+def _to_object(_: Any, tokens: Sequence[Any]) -> dict[str, Any]:
+    value = parse_json(tokens[0].value, tokens[0].keyword, SettingsError)
+    if not isinstance(value, dict):
+        raise ValueError('it must be an object, as in {"key": true}')
+    return value
 
 
 def _check_share(_: Any, value: float | None) -> None:
@@ -68,17 +67,13 @@ def _check_share(_: Any, value: float | None) -> None:
         raise ValueError("it is a share from 0 to 1")
 
 
-Share = Annotated[float, Parameter(validator=_check_share)]
+File = Annotated[Path | None, Parameter(converter=_to_file, n_tokens=1)]
 Count = Annotated[int, Parameter(validator=Number(gte=1, lte=limits.QUESTIONS))]
+Share = Annotated[float, Parameter(validator=_check_share)]
 Color = Literal["auto", "always", "never"]
-
-
-def _to_object(_: Any, tokens: Sequence[Any]) -> dict[str, Any]:
-    """Convert a JSON object."""
-    value = parse_json(tokens[0].value, tokens[0].keyword, SettingsError)
-    if not isinstance(value, dict):
-        raise ValueError('it must be an object, as in {"key": true}')
-    return value
+Object = Annotated[
+    dict[str, Any] | None, Parameter(converter=_to_object, n_tokens=1, accepts_keys=False)
+]
 
 
 @Parameter(name="*")
@@ -90,10 +85,7 @@ class ModelOptions:
     """folder, .gguf file or hub id (default: the demo model, if downloaded)"""
     adapter_path: Annotated[File, Parameter(group=MODEL)] = None
     """LoRA or DoRA weights to add to the model, as mlx_lm.lora writes them"""
-    chat_template_config: Annotated[
-        dict[str, Any] | None,
-        Parameter(group=MODEL, converter=_to_object, n_tokens=1, accepts_keys=False),
-    ] = None
+    chat_template_config: Annotated[Object, Parameter(group=MODEL)] = None
     """variables of the chat template as JSON, such as {"enable_thinking": false}"""
     kv_bits: Annotated[int | None, Parameter(group=MODEL)] = None
     """quantize the KV cache to so many bits, once it holds 5,000 tokens"""
@@ -108,13 +100,6 @@ class ModelOptions:
 
         name = self.model if self.model is not None else default_model()
         return os.path.basename(name.rstrip("/")) or name
-
-    @property
-    def group(self) -> mx.distributed.Group | None:
-        """The ranks that compute the model together; None for a process of its own."""
-        from ...models.ranks import launched
-
-        return launched()
 
 
 @Parameter(name="*")
@@ -136,14 +121,31 @@ class Form:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class BatchOptions:
+    """Where many answers go, and how many are generated at once."""
+
+    output: Annotated[File, Parameter(name=["--output", "-o"])] = None
+    """write each answer as a line of this file as soon as it ends (JSON Lines)"""
+    resume: bool = False
+    """generate only the answers that --output does not have"""
+    size: Annotated[Count, Parameter(name="--batch")] = BATCH
+    """answers at once (fewer if memory is short)"""
+
+    def __post_init__(self) -> None:
+        if self.resume and self.output is None:
+            raise SettingsError("--resume continues a file: name it with --output")
+
+
+@Parameter(name="*", group=SAMPLING)
+@dataclass(frozen=True)
 class ProfileChanges:
     """The options that change fields of the profile."""
 
-    set: Annotated[tuple[str, ...], Parameter(group=SAMPLING)] = ()
+    set: tuple[str, ...] = ()
     """change a field of the profile, as in thresholds.low_entropy=0.2; may be repeated"""
-    think: Annotated[bool | None, Parameter(group=SAMPLING, negative="--no-think")] = None
+    think: Annotated[bool | None, Parameter(negative="--no-think")] = None
     """insert thoughts, or never (default: as the profile says)"""
-    branch: Annotated[bool | None, Parameter(group=SAMPLING, negative="--no-branch")] = None
+    branch: Annotated[bool | None, Parameter(negative="--no-branch")] = None
     """compare branches where the model is torn, or never (default: as the profile says)"""
 
     @property
@@ -160,18 +162,18 @@ class ProfileChanges:
         return changes
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=CONTENT)
 @dataclass(frozen=True)
 class ConstraintOptions:
     """The options that state what an answer must match."""
 
     schema: Annotated[File, Parameter(group=FIRST)] = None
     """answer with JSON that fits the JSON schema in this file"""
-    regex: Annotated[str | None, Parameter(group=CONTENT)] = None
+    regex: str | None = None
     """answer with a text that matches as a whole"""
-    choice: Annotated[tuple[str, ...], Parameter(group=CONTENT)] = ()
+    choice: tuple[str, ...] = ()
     """answer with one of these texts; repeated for each"""
-    grammar: Annotated[File, Parameter(group=CONTENT)] = None
+    grammar: File = None
     """answer with a text of this file's grammar: Lark or GBNF"""
 
     @property
@@ -195,8 +197,10 @@ class ConstraintOptions:
         return Constraint(REGEX, self.regex) if self.regex else None
 
 
-_RECORDS: Mapping[str, Any] = {"changes": ProfileChanges, "constraint": ConstraintOptions}
+RECORDS: Mapping[str, Any] = {"changes": ProfileChanges, "constraint": ConstraintOptions}
 """Fields of `Settings` that several options state."""
+PASSED = ("settings", "configuration")
+"""Arguments of commands that are no options."""
 
 
 def without(*names: str) -> list[str]:
@@ -215,7 +219,7 @@ def command(*names: str, **defaults: Any) -> Callable[[Command], Command]:
     def decorate(function: Command) -> Command:
         signature = inspect.signature(function, eval_str=True)
         has_own_file = "configuration" in signature.parameters
-        own = [p for p in signature.parameters.values() if p.name not in _PASSED]
+        own = [p for p in signature.parameters.values() if p.name not in PASSED]
         added = [_parameter(described()[name], defaults) for name in names]
 
         @functools.wraps(function)
@@ -224,16 +228,16 @@ def command(*names: str, **defaults: Any) -> Callable[[Command], Command]:
         ) -> int:
             output.set_verbose(not quiet)
             if has_own_file:
-                values["configuration"] = _configuration(config)
+                values["configuration"] = Configuration.load(config)
             if names:
                 stated = {name: values.pop(name) for name in names if name in values}
-                records = {name: stated[name].value for name in _RECORDS.keys() & stated.keys()}
+                records = {name: stated[name].value for name in RECORDS.keys() & stated.keys()}
                 values["settings"] = Settings(**{**defaults, **stated, **records})
                 values["settings"].check()
             return function(*arguments, **values)
 
         del run.__wrapped__
-        options = [*own, *added, *_OF_ALL]
+        options = [*own, *added, CONFIG, QUIET]
         run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
         run.__annotations__ = {option.name: option.annotation for option in options}
         run.has_own_file = has_own_file  # type: ignore[attr-defined]
@@ -242,35 +246,31 @@ def command(*names: str, **defaults: Any) -> Callable[[Command], Command]:
     return decorate
 
 
-_PASSED = ("settings", "configuration")
-"""Arguments of commands that are no options."""
-
-
-def _option(name: str, kind: Any, default: Any, about: Parameter) -> inspect.Parameter:
-    annotation = Annotated[kind, about]
+def _option(name: str, kind: Any, default: Any, /, **about: Any) -> inspect.Parameter:
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, Parameter(**about)],
     )
 
 
-_OF_ALL = (
-    _option("config", File, None, Parameter(help="take defaults of options from this file (TOML)")),
-    _option("quiet", bool, False, Parameter(help="print no remarks and no statistics")),
-)
+CONFIG = _option("config", File, None, help="take defaults of options from this file (TOML)")
+QUIET = _option("quiet", bool, False, help="print no remarks and no statistics")
 
 
 def _parameter(field: SettingsOption, defaults: Mapping[str, Any]) -> inspect.Parameter:
     """Return the option of a field of `Settings`."""
-    if field.name in _RECORDS:
-        record = _RECORDS[field.name]
-        return _option(field.name, record, record(), Parameter(name="*"))
+    if field.name in RECORDS:
+        record = RECORDS[field.name]
+        return _option(field.name, record, record(), name="*")
     help = field.help[:1].lower() + field.help[1:]
     if field.name == "sampler":
         help = f"{help}: {', '.join(SAMPLERS)}"
     kind = str if field.name == "profile" else field.type
     group = FIRST if field.first else SAMPLING if field.decides else CONTENT
-    about = Parameter(name=list(field.names) or None, help=help, group=group)
-    return _option(field.name, kind, defaults.get(field.name, field.default), about)
+    default = defaults.get(field.name, field.default)
+    return _option(field.name, kind, default, name=field.names or None, help=help, group=group)
 
 
 def apply_configuration(
@@ -290,10 +290,10 @@ def apply_configuration(
     known = {name: argument for argument in arguments for name in argument.names}
     typed = known["--config"].tokens if "--config" in known else []
     if typed or getattr(app.default_command, "has_own_file", False):
-        file = _configuration(expanded(typed[0].value, SettingsError) if typed else None)
+        file = Configuration.load(_to_file(None, typed) if typed else None)
         _check_names(file, known, all_options)
         file.check_settings()
-        elsewhere = any(known[name].tokens for name in ELSEWHERE if name in known)
+        elsewhere = any(known[name].tokens for name in ("--server", "--demo") if name in known)
         skipped = OWN_MODEL if elsewhere else ()
         taken = {key: value for key, value in file.options.items() if key not in skipped}
         source = Dict(taken, source=str(file.path), allow_unknown=True, use_commands_as_keys=False)
@@ -304,10 +304,6 @@ def apply_configuration(
                 if "." in token.value:  # cyclopts would round it
                     why = f"must be a whole number, not {brief(token.value)}"
                     raise SettingsError(f"{argument.name} {why}")
-
-
-def _configuration(path: Path | None) -> Configuration:
-    return Configuration.load_default() if path is None else Configuration.load(path)
 
 
 def _check_names(

@@ -32,7 +32,7 @@ BROKEN_PIPE = 141
 LONGEST_MESSAGE = 1000
 """Characters of an error message; one that quotes a file or an argument could be endless."""
 
-_log = logging.getLogger("entropix_mlx.commands")
+_library = logging.getLogger("entropix_mlx")
 
 
 def prepare() -> None:
@@ -59,9 +59,8 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
             stream.reconfigure(errors="replace")
-    library = logging.getLogger("entropix_mlx")
-    library.setLevel(logging.INFO)
-    library.handlers = [_StderrHandler()]
+    _library.setLevel(logging.INFO)
+    _library.handlers = [_StderrHandler()]
 
 
 class _StderrHandler(logging.Handler):
@@ -148,11 +147,12 @@ def report_error(message: str) -> None:
 
 def info(text: str) -> None:
     """Print to stderr, unless --quiet is given."""
-    _log.info("%s", text)
+    _library.info("%s", text)
 
 
 def set_verbose(verbose: bool) -> None:
-    _log.setLevel(logging.INFO if verbose else logging.WARNING)
+    """Print what the library logs and what `info` gets, or warnings only."""
+    _library.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
 def shortened(message: str) -> str:
@@ -186,7 +186,7 @@ def progress_bar(**form: Any) -> Any:
     """Return a bar of tqdm's on stderr: hidden by --quiet, and where stderr is no terminal."""
     from tqdm import tqdm
 
-    hidden = None if _log.isEnabledFor(logging.INFO) else True
+    hidden = None if _library.isEnabledFor(logging.INFO) else True
     return tqdm(file=sys.stderr, leave=False, disable=hidden, **form)
 
 

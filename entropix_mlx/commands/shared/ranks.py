@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,11 @@ def join(command: str, given: dict[str, Any]) -> None:
         return
     if command not in SPLIT:
         raise EntropixError(f"several ranks run {' and '.join(SPLIT)} only: start it without them")
-    alone = {"resume": given.get("resume")}
-    alone["adapter-path"] = getattr(given.get("model"), "adapter_path", None)
+    batch: Any = given.get("batch")
+    alone = {
+        "resume": getattr(batch, "resume", False),
+        "adapter-path": getattr(given.get("model"), "adapter_path", None),
+    }
     for name, value in alone.items():
         if value:
             raise EntropixError(f"several ranks cannot have --{name}: leave it out")
@@ -42,5 +46,7 @@ def join(command: str, given: dict[str, Any]) -> None:
         given["quiet"] = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         folder = Path(tempfile.mkdtemp(prefix="entropix-rank-"))
-        written = (name for name in ("output_file", "trace") if given.get(name))
-        given |= {name: folder / Path(given[name]).name for name in written}
+        if given.get("trace"):
+            given["trace"] = folder / "trace.jsonl"
+        if getattr(batch, "output", None):
+            given["batch"] = replace(batch, output=folder / "answers.jsonl")
