@@ -1,10 +1,9 @@
-"""The answer whose measurements are shown: what gauges, strip, plane and lines read."""
+"""The answer whose measurements are shown: what gauges, plane and lines read."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import classify
@@ -46,7 +45,6 @@ class Answer:
         self.fork: Fork | None = None
         """A fork whose branches are compared now."""
         self._sums: Counter[str] = Counter()
-        self._strains: list[float] = []
         self.add(steps)
         self.ended = True
 
@@ -56,8 +54,6 @@ class Answer:
             self.strategies.append(step.strategy)
             self.summary.add(step)
             self._sums.update(step.metrics._asdict())
-            if step.strain is not None:
-                self._strains.append(step.strain)
         self.fork, self.ended = None, False
 
     def decided_by(self, profile: Profile) -> Answer:
@@ -101,10 +97,3 @@ class Answer:
         if self.newest is not None:
             return self.newest.metrics._asdict()
         return {name: total / len(self.steps) for name, total in self._sums.items()}
-
-    @property
-    def strain(self) -> float | None:
-        """Bits, of the newest token or the mean; None where no constraint was put on the answer."""
-        if not self._strains:
-            return None
-        return self._strains[-1] if not self.ended else fmean(self._strains)

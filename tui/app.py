@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ from .backend_link import BackendLink, BackendReported
 from .base import WorkspaceApp
 from .chat_files import SAVE_SECONDS, ChatFiles
 from .composer.composer import Composer
+from .composer.status import State
 from .help_text import Welcome
 from .keys import bind
 from .screens.choices import pick_answer
@@ -55,7 +56,7 @@ def run_chat(
     app.run()
     restore()
     code = app.return_code or 0
-    if app.link.alive:
+    if app.link.thread.alive:
         # Nothing interrupts a model that is being loaded, and the interpreter's end would abort in
         # it. The terminal is restored and no file is open, so leave without that end.
         sys.stdout.flush()
@@ -71,8 +72,7 @@ class ChatApp(WorkspaceApp):
         bind("app.escape", "escape", "escape", "Stop or leave", footer=True),
         bind("chat.regenerate", "ctrl+r", "regenerate", "Regenerate",
              "another answer to the last question", footer=True),
-        bind("chat.tune", "ctrl+t,f3", "tune", "Settings",
-             "sampler and its options, thresholds, seed", footer=True),
+        bind("chat.tune", "ctrl+t,f3", "tune", "Settings", "and thresholds", footer=True),
         bind("chat.chats", "ctrl+o", "chats", "Open chat",
              "open, search, rename or delete one", footer=True, priority=True),
         bind("chat.new", "ctrl+n", "new", "New chat", "this one stays in the list"),
@@ -115,12 +115,6 @@ class ChatApp(WorkspaceApp):
         self.link = BackendLink(self, session, self.workspace, self.composer, ask)
         self.files = ChatFiles(self, self.workspace, self.link, store)
 
-    @property
-    def key_groups(self) -> Mapping[str, Sequence[BindingType]]:
-        """The bindings of the help page, under their headings; first those of the field."""
-        anywhere, *others = super().key_groups.items()
-        return {anywhere[0]: [*Composer.BINDINGS, *anywhere[1]], **dict(others)}
-
     def on_mount(self) -> None:
         follow_terminal(self)
         self.composer.focus()
@@ -129,7 +123,8 @@ class ChatApp(WorkspaceApp):
         self.files.offer_crashed()
 
     async def on_unmount(self) -> None:
-        """Stop the backend, then save the chat."""
+        """Save the chat, at first in case that the model's thread takes too long to end."""
+        self.files.autosave.save(self.workspace.conversation)
         await self.link.stop()
         self.files.autosave.save(self.workspace.conversation)
         await asyncio.to_thread(self.files.autosave.close, crashed=bool(self.return_code))
@@ -146,12 +141,10 @@ class ChatApp(WorkspaceApp):
                 self.screen.show_answer()
 
     def _save_running(self) -> None:
-        """Save a running answer, so that a crash loses little of it."""
         if self.status.state.busy:
             self.files.autosave.save(self.workspace.conversation)
 
     def on_composer_sent(self, event: Composer.Sent) -> None:
-        """Send a question, or an edited one in its old place."""
         text = event.question.text
         try:
             taken = self.link.ask(replace(event.question, text=with_files(text)))
@@ -167,7 +160,7 @@ class ChatApp(WorkspaceApp):
         several = asked and len(self._turns[self._turn].answers) > 1
         useful = {
             "escape": state.busy or pointed or self.composer.turn is not None,
-            "leave_tokens": True,
+            "focus": True,
             **dict.fromkeys(("tokens", "regenerate", "edit"), asked),
             **dict.fromkeys(("answers", "sibling"), several),
             **dict.fromkeys(("fork", "distribution", "attention"), pointed),
@@ -177,7 +170,7 @@ class ChatApp(WorkspaceApp):
     def action_tokens(self) -> None:
         """Go to the tokens: to the least sure place, or the last token where none is unsure."""
         transcript = self.workspace.transcript
-        if transcript.follows_end:
+        if not transcript.is_empty:
             transcript.focus()
             if transcript.cursor is None:
                 transcript.point_at_least_sure()
@@ -198,11 +191,7 @@ class ChatApp(WorkspaceApp):
         self.workspace.transcript.point(None)
         self.composer.focus()
 
-    def action_leave_tokens(self) -> None:
-        self.composer.focus()
-
     def action_regenerate(self) -> None:
-        """Answer the last question again, in place of a running answer."""
         if self.workspace.asked_anything():
             self.link.interrupt()
             self.link.submit(lambda session, cancel: session.regenerate(cancel=cancel))
@@ -210,7 +199,8 @@ class ChatApp(WorkspaceApp):
     def action_edit(self) -> None:
         """Put the last question into the field, to be sent in its place."""
         if self.workspace.asked_anything():
-            self.composer.write(self._last_question())
+            last = len(self._turns) - 1
+            self.composer.write(UserMessage(self._turns[last].question, last))
             self.composer.focus()
             self.notify("Enter replaces the last question, Escape cancels that")
 
@@ -220,13 +210,23 @@ class ChatApp(WorkspaceApp):
 
     def action_tune(self) -> None:
         """Open the settings, once the model is there: before, its profile is not known."""
-        if not self.link.settings_known():
+        if not self.link.available(State.READING, State.GENERATING):
             return
+
+        def end(tuned: TunedSettings | None) -> None:
+            self.workspace.remove_class("-tuning")
+            if tuned is not None:
+                self._use_tuned(tuned)
+
+        def try_out(tuned: TunedSettings) -> None:
+            self._use_tuned(tuned)
+            self.action_regenerate()
+
         settings = replace(self._settings, profile=self.workspace.profile, changes={})
-        save = self.files.save_profile
-        screen = TuneScreen(settings, self._ask, self.workspace.preview, self._try_out, save)
+        tuned = TunedSettings(settings, self._ask)
+        screen = TuneScreen(tuned, self.workspace.preview, try_out, self.files.save_profile)
         self.workspace.add_class("-tuning")  # nothing of the text is covered
-        self.push_screen(screen, self._end_tuning)
+        self.push_screen(screen, end)
 
     async def action_save(self) -> None:
         await self.files.ask_where_to_save()
@@ -239,7 +239,8 @@ class ChatApp(WorkspaceApp):
             if name is not None:
                 self.link.switch(name)
 
-        if self.link.list_models():
+        if self.link.available(State.FAILED):
+            self.link.thread.list_models()
             title = "Models on this machine"
             self.push_screen(Picker(title, hint="looking for models …", id="models"), take)
 
@@ -262,75 +263,52 @@ class ChatApp(WorkspaceApp):
         if not inspector.chosen:
             self.notify("↑ ↓ choose an alternative first; then Enter continues with it")
             return
-        self._continue_from(index, tokens, turn)
-
-    def _continue_from(self, index: int, tokens: Sequence[int], turn: int) -> None:
         if turn < len(self._turns) - 1:
             self.notify("the turns that followed stay with the old answer: [ brings them back")
         self.link.interrupt()
         self.link.submit(lambda session, cancel: session.fork(index, tokens, turn, cancel=cancel))
 
     def action_distribution(self) -> None:
-        """Show what the token under the cursor was drawn from."""
         self._read_pointed(lambda session, step, turn: session.distribution(step, turn))
 
     def action_attention(self) -> None:
-        """Show what the token under the cursor looked at."""
         self._read_pointed(lambda session, step, turn: session.attention(step, turn))
 
     def _read_pointed(self, read: Callable[[ChatSession, int, int], StepReading]) -> None:
         transcript = self.workspace.transcript
         if transcript.cursor is not None:
             turn, step = transcript.turn, transcript.steps[transcript.cursor]
-            self.link.read_step(step, lambda session: read(session, step.index, turn))
+            if self.link.available():
+                self.link.thread.read_step(step, lambda session: read(session, step.index, turn))
 
-    def _take_answer(self, answer: int, turn: int) -> None:
-        self.link.interrupt()
-        self.link.submit(lambda session, _: session.select(answer, turn))
+    def _take_answer(self, answer: int | None, turn: int) -> None:
+        """Show another answer to a question, with the turns that followed it."""
+        if answer is not None and 0 <= answer < len(self._turns[turn].answers):
+            self.link.interrupt()
+            self.link.submit(lambda session, _: session.select(answer, turn))
 
     def action_answers(self) -> None:
-        if not self._turns or not self._turns[self._turn].answers:
-            return
         turn = self._turn
-
-        def take(answer: int | None) -> None:
-            if answer is not None:
-                self._take_answer(answer, turn)
-
-        self.push_screen(pick_answer(self._turns[turn]), take)
+        if turn >= 0 and self._turns[turn].answers:
+            picker = pick_answer(self._turns[turn])
+            self.push_screen(picker, lambda answer: self._take_answer(answer, turn))
 
     def action_sibling(self, by: int) -> None:
-        """Show another answer to a question, with the turns that followed it."""
-        if not self._turns:
-            return
         turn = self._turn
-        answer = self._turns[turn].selected + by
-        if 0 <= answer < len(self._turns[turn].answers):
-            self._take_answer(answer, turn)
+        if turn >= 0:
+            self._take_answer(self._turns[turn].selected + by, turn)
 
     @property
     def _turn(self) -> int:
-        """The turn with the cursor, or the last one; there may be fewer than are still shown."""
+        """The turn with the cursor, or the last one, −1 without any; more may still be shown."""
         return min(self.workspace.transcript.turn, len(self._turns) - 1)
 
     @property
     def _turns(self) -> list[Turn]:
         return self.workspace.conversation.turns
 
-    def _last_question(self) -> UserMessage:
-        return UserMessage(self._turns[-1].question, len(self._turns) - 1)
-
     def action_find(self) -> None:
         self.push_screen(FindBar(self.workspace.conversation, self.workspace.show_place))
-
-    def _end_tuning(self, tuned: TunedSettings | None) -> None:
-        self.workspace.remove_class("-tuning")
-        if tuned is not None:
-            self._use_tuned(tuned)
-
-    def _try_out(self, tuned: TunedSettings) -> None:
-        self._use_tuned(tuned)
-        self.action_regenerate()
 
     def _use_tuned(self, tuned: TunedSettings) -> None:
         self._settings, self._ask = tuned.settings, tuned.ask
@@ -338,4 +316,4 @@ class ChatApp(WorkspaceApp):
         self.workspace.use_profile(Profile.load(tuned.settings.profile))
         if tuned.ask and (reason := self._refusals.get("ask")):
             self.notify(reason, severity="warning")
-        self.link.configure(tuned.settings, tuned.ask)
+        self.link.thread.configure(tuned.settings, tuned.ask)

@@ -1,10 +1,9 @@
-"""The app's end of the backend: gives it one job at a time, and shows what it reports."""
+"""The app's side of a chat's thread: gives it jobs, and shows what it reports."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from textual.app import App
@@ -12,12 +11,10 @@ from textual.message import Message
 
 from entropix_mlx.chat import events
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.chat.events import CancelToken, Event, ForkGrew, Prefilled, UserMessage
+from entropix_mlx.chat.events import CancelToken, Event, Prefilled, UserMessage
 from entropix_mlx.chat.session import ChatSession
-from entropix_mlx.chat.thread import Action, ChatThread, StepReading
+from entropix_mlx.chat.thread import Action, ChatThread
 from entropix_mlx.profiles.confidence import ADVICE, AnswerMetrics
-from entropix_mlx.settings import Settings
-from entropix_mlx.step import Step
 
 from .composer.composer import Composer
 from .composer.status import State
@@ -33,21 +30,13 @@ token, so that Python's usual 5 ms would add up."""
 
 @dataclass
 class BackendReported(Message):
-    """An event of the backend; posted on its thread, handled on the app's."""
+    """An event of the chat's thread; posted there, handled on the app's."""
 
     event: Event
 
-    def can_replace(self, message: Message) -> bool:
-        """Replace a queued report of a prefill or a fork by a newer one."""
-        return (
-            isinstance(self.event, Prefilled | ForkGrew)
-            and isinstance(message, BackendReported)
-            and type(message.event) is type(self.event)
-        )
-
 
 class BackendLink:
-    """Gives jobs to the backend, and shows in a workspace what it reports."""
+    """Gives jobs to the thread of a chat, and shows in a workspace what it reports."""
 
     def __init__(
         self,
@@ -67,58 +56,45 @@ class BackendLink:
         self._cancel = CancelToken()  # that of the newest job
         self._waiting = False  # a job was given before the model was there
         self._question: UserMessage | None = None  # that of this job
-        self._backend = ChatThread(session, self._post, ask)
+
+        def report(event: Event) -> None:
+            app.post_message(BackendReported(event))
+
+        self.thread = ChatThread(session, report, ask)
         self._status.state = State.LOADING
 
     def start(self) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
-        self._backend.start()
+        self.thread.start()
 
     async def stop(self) -> None:
-        """Let the backend end, and wait for it: it may still report something."""
+        """Let the thread end, and wait for it: it may still report something."""
         self.cancel()
-        self._backend.stop()
-        await asyncio.to_thread(self._backend.join)
+        self.thread.stop()
+        await asyncio.to_thread(self.thread.join)
         sys.setswitchinterval(self._usual_switch)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the backend runs; after `stop`, if the model is still loading."""
-        return self._backend.alive
 
     def submit(self, action: Action) -> None:
         if self._claim():
-            self._backend.submit(action, self._cancel)
+            self.thread.submit(action, self._cancel)
 
     def ask(self, question: UserMessage) -> bool:
-        """Hand over a question; return whether the backend can take one now."""
+        """Hand over a question; return whether one can be taken now."""
         if not self._claim():
             return False
         if self._status.state is State.LOADING:
             self._question = question
-        self._backend.submit(
+        self.thread.submit(
             lambda session, cancel: session.send(question.text, question.turn, cancel=cancel),
             self._cancel,
             question,
         )
         return True
 
-    def configure(self, settings: Settings, ask: bool) -> None:
-        self._backend.configure(settings, ask)
-
-    def list_models(self) -> bool:
-        """Request the models on this machine; return whether the backend is free to look."""
-        free = self._status.state in (State.READY, State.FAILED)
-        if free:
-            self._backend.list_models()
-        else:
-            self.available()  # says why not
-        return free
-
     def switch(self, model: str) -> None:
         self._cancel = CancelToken()
         self._status.state = State.LOADING
-        self._backend.switch(model, self._cancel)
+        self.thread.switch(model, self._cancel)
 
     def cancel(self) -> None:
         self._cancel.set()
@@ -129,19 +105,13 @@ class BackendLink:
             self.cancel()
             self._status.state = State.READY
 
-    def available(self) -> bool:
-        """Return whether the model is free, and say so if it is not."""
-        refusal = self._status.state.refusal
-        if refusal:
-            self._app.notify(refusal, severity="warning")
-        return not refusal
-
-    def settings_known(self) -> bool:
-        """Return whether the model is there, and with it the profile; if not, say so."""
-        known = self._status.state not in (State.LOADING, State.FAILED)
-        if not known:
-            self._app.notify(self._status.state.refusal, severity="warning")
-        return known
+    def available(self, *others: State) -> bool:
+        """Return whether the model is free, or in one of some other states; if not, say why."""
+        state = self._status.state
+        if state in (State.READY, *others):
+            return True
+        self._app.notify(state.refusal, severity="warning")
+        return False
 
     async def receive(self, event: Event) -> None:
         status = self._status
@@ -164,7 +134,6 @@ class BackendLink:
                 await self._follow(event)
 
     async def _follow(self, event: events.ChatEvent | Prefilled) -> None:
-        """Show how the conversation goes on."""
         status = self._status
         match event:
             case events.Prefilled():
@@ -175,8 +144,12 @@ class BackendLink:
                     self._composer.turn = None  # the edited question may be another one now
                 status.context_used = event.conversation.context_used
                 await self._workspace.show(event.conversation)
-            case events.StepsArrived() | events.ForkGrew():
-                self._grow(event)
+            case events.StepsArrived():
+                status.state, self._answering = State.GENERATING, True
+                self._workspace.append(event.steps)
+            case events.ForkGrew():
+                status.state = State.GENERATING
+                self._workspace.show_fork(event.fork)
             case events.AnswersDrawn():
                 status.progress = event.standing.counts
                 status.basis = event.standing.basis
@@ -186,23 +159,8 @@ class BackendLink:
             case events.ChoiceNeeded():
                 self._ask_user(event)
 
-    def _post(self, event: Event) -> None:
-        self._app.post_message(BackendReported(event))
-
-    def _grow(self, event: events.StepsArrived | events.ForkGrew) -> None:
-        self._status.state = State.GENERATING
-        if isinstance(event, events.StepsArrived):
-            self._workspace.append(event.steps)
-            self._answering = True
-        else:
-            self._workspace.show_fork(event.fork)
-
-    def read_step(self, step: Step, read: Callable[[ChatSession], StepReading]) -> None:
-        if self.available():
-            self._backend.read_step(step, read)
-
     def _claim(self) -> bool:
-        """Take the backend for a job, with a new cancel token; if it is not free, say so."""
+        """Take the thread for a job, with a new cancel token; if it is not free, say so."""
         if self._status.state is State.LOADING and not self._waiting:
             self._waiting = True
             self._app.notify("this will run once the model is loaded")
@@ -244,7 +202,6 @@ class BackendLink:
         self._give_back(event.refused)
 
     def _warn_if_unsure(self) -> None:
-        """Say that the answer is below its profile's threshold, and what can be done."""
         answer = self._workspace.conversation.last.answer
         verdict = self._workspace.profile.abstain.verdict(AnswerMetrics.of(answer.steps))
         if verdict is not None and verdict.unsure:

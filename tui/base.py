@@ -24,8 +24,8 @@ from textual.widgets import Footer, Static
 from entropix_mlx.configuration import COLOURS, KEYS, SCREEN, THEME, Configuration
 
 from .composer.composer import Composer
-from .containers import MainScreen
 from .keys import Palette, bind, palette_commands, spelled
+from .screens.dialogs import Sized
 from .screens.help import HelpScreen
 from .styles import Colouring, ReadableColours
 from .terminal import take_any_bytes
@@ -38,6 +38,10 @@ APPS = ("chat", "view")
 DIALOGS = frozenset({"save", "chats", "models", "find", "system_prompt", "answers", "edit"})
 """Actions that are off while a dialog is open; their keys have priority, or keys that are typed at
 once would overtake them."""
+
+
+class MainScreen(Sized[None]):
+    """The screen below all others."""
 
 
 class WorkspaceApp(App[None]):
@@ -121,18 +125,18 @@ class WorkspaceApp(App[None]):
                 return bool(self.workspace.last_steps)
             case "fork" | "distribution" | "attention" | "answers" | "sibling" | "edit":
                 return False  # a trace has no model
-            case "leave_tokens":
+            case "focus":
                 return False  # nor a field
         return True
 
     @property
     def key_groups(self) -> Mapping[str, Sequence[BindingType]]:
         own = [b for b in type(self).BINDINGS if b not in WorkspaceApp.BINDINGS]
-        keys = [*own, *Workspace.BINDINGS, *WorkspaceApp.BINDINGS]
+        field = Composer.BINDINGS if self.workspace.query(Composer) else []
+        keys = [*field, *own, *Workspace.BINDINGS, *WorkspaceApp.BINDINGS]
         return {"Anywhere": keys, "In the tokens (Tab, and back)": Transcript.BINDINGS}
 
     def own_keys(self, bindings: Sequence[BindingType]) -> list[BindingType]:
-        """Return bindings with their configured keys."""
         keys = self._configuration.keys if self._configuration is not None else {}
         return [
             b.with_key(keys[b.id], spelled(keys[b.id].partition(",")[0]))
@@ -188,12 +192,22 @@ class WorkspaceApp(App[None]):
         self.exit(return_code=1)
         super().panic(*renderables)
 
+    def action_alternative(self, by: int) -> None:
+        """Move over the alternatives, or scroll while there is no cursor."""
+        if self.workspace.transcript.cursor is None:
+            self.workspace.transcript.scroll_relative(y=by, animate=False)
+        else:
+            self.workspace.inspector.move(by)
+
+    def action_scroll_panel(self, by: int) -> None:
+        inspector = self.workspace.inspector
+        inspector.scroll_relative(y=by * inspector.size.height // 2, animate=False)
+
     def action_help(self) -> None:
         groups = {heading: self.own_keys(keys) for heading, keys in self.key_groups.items()}
         self.push_screen(HelpScreen(self.workspace.profile, groups))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Return the palette's commands: the actions of all keys."""
         nodes = {
             self: [*WorkspaceApp.BINDINGS, *type(self).BINDINGS],
             self.workspace: Workspace.BINDINGS,

@@ -105,31 +105,26 @@ class Exports:
             picker.set_focus(picker.query_one(Input))  # the keys that follow are for it
 
     def save(self, path: str) -> None:
-        """Save under a path that the user typed; ask before that replaces a file."""
-        if not path or not self._workspace.asked_anything():
-            return
-        self._save(path, self._export)
+        """Save under a path that the user typed, see `_export`."""
+        if path and self._workspace.asked_anything():
+            self.write(path, self._export)
 
-    def _save(self, path: str, write: Callable[[Path], None]) -> None:
-        try:
-            file = expanded(path, SessionError)
-            exists = file.is_file()
-        except EntropixError as error:
-            self._report(f"cannot save {path}: {error}")
-            return
-        if not exists:
-            self._write(file, path, write)
-            return
-        dialog = ConfirmDialog(f"There is a file {path} already.", "replaces it")
-        self._app.push_screen(dialog, lambda yes: self._write(file, path, write) if yes else None)
+    def write(self, path: str, write: Callable[[Path], None]) -> None:
+        """Write a file under a path that the user typed; ask before that replaces one."""
 
-    def _write(self, file: Path, path: str, write: Callable[[Path], None]) -> None:
-        try:
-            write(file)
-        except (EntropixError, OSError) as error:
-            self._report(f"cannot save {path}: {error}")
-        else:
-            self._app.notify(f"saved {path}", markup=False)
+        async def work() -> None:
+            try:
+                file = expanded(path, SessionError)
+                question = ConfirmDialog(f"There is a file {path} already.", "replaces it")
+                if file.is_file() and not await self._app.push_screen_wait(question):
+                    return
+                write(file)
+            except (EntropixError, OSError) as error:
+                self._app.notify(f"cannot save {path}: {error}", severity="error", markup=False)
+            else:
+                self._app.notify(f"saved {path}", markup=False)
+
+        self._app.run_worker(work())
 
     def _export(self, path: Path) -> None:
         """Write the conversation, or its answer with the cursor, as the suffix says.
@@ -153,7 +148,6 @@ class Exports:
             write_trace(self._answer(), path)
 
     def _answer(self) -> Trace:
-        """Return the answer with the cursor, or else the last one."""
         workspace, status = self._workspace, self._workspace.status
         turns = workspace.conversation.turns
         turn = min(workspace.transcript.turn, len(turns) - 1) % len(turns)
@@ -171,9 +165,6 @@ class Exports:
         )
         return Trace(header, answer.steps, {})
 
-    def _report(self, message: str) -> None:
-        self._app.notify(message, severity="error", markup=False)
-
 
 class ChatFiles(Exports):
     """Also opens the chats of a workspace, and saves them while they go on."""
@@ -186,50 +177,41 @@ class ChatFiles(Exports):
         self.autosave = AutoSave(app, store)
 
     def save_profile(self, profile: Profile) -> None:
-        """Ask for a file, and write a profile into it."""
-
         def write(path: Path) -> None:
             write_profile(profile, path, time.strftime("%Y-%m-%d"))
 
         dialog = TextDialog("Save the profile; --profile FILE uses it", "my-profile.toml")
-        self._app.push_screen(dialog, lambda path: self._save(path, write) if path else None)
-
-    def open(self, path: str) -> None:
-        """Open a saved chat in place of this one, which stays in the list if chats are saved."""
-        if path:
-            self._link.interrupt()
-            self._link.submit(lambda session, _: session.load(expanded(path, SessionError)))
+        self._app.push_screen(dialog, lambda path: self.write(path, write) if path else None)
 
     def list_chats(self) -> None:
         store = self.autosave.store
         self.autosave.save(self._workspace.conversation)
         open_id = self._workspace.conversation.id
-        self._app.push_screen(ChatList(store, open_id), self.open_saved)
+        self._app.push_screen(ChatList(store, open_id), self.open)
 
     def offer_crashed(self) -> None:
         """Offer to reopen a chat that was open when the program crashed."""
         store = self.autosave.store
         crashed = store.crashed() if store else []
         if crashed:
-            dialog = ConfirmDialog(
-                "The program ended unexpectedly while a chat was open.", "reopens it"
-            )
-            self._app.push_screen(dialog, lambda yes: self.open_saved(crashed[-1]) if yes else None)
+            question = "The program ended unexpectedly while a chat was open."
+            dialog = ConfirmDialog(question, "reopens it")
+            self._app.push_screen(dialog, lambda yes: self.open(crashed[-1] if yes else None))
 
-    def open_saved(self, chat: str | None) -> None:
-        """Open a chat of the list by its id, or by its path."""
+    def open(self, chat: str | None) -> None:
+        """Open a chat by its id in the list, or by its path, in place of this one."""
         store = self.autosave.store
-        if chat is None or chat == self._workspace.conversation.id:
-            return
-        if store is None or all(card.id != chat for card in store.cards()):
-            self.open(chat)
+        if not chat or chat == self._workspace.conversation.id:
             return
 
-        def resume(session: ChatSession, _: object) -> None:
-            session.resume(store.load(chat))
+        def open_it(session: ChatSession, _: object) -> None:
+            if store is not None and any(card.id == chat for card in store.cards()):
+                session.resume(store.load(chat))
+            else:
+                session.load(expanded(chat, SessionError))
 
         self._link.interrupt()
-        self._link.submit(resume)
+        self._link.submit(open_it)
 
 
 def _free_name() -> str:

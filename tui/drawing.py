@@ -1,45 +1,25 @@
-"""Drawing for several widgets: bars, runs of styled cells, the scales of the gauges."""
+"""Drawing for several widgets: bars, runs of styled cells, and lines that change often."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
-from typing import TypeVar, TypeVarTuple, Unpack
+from collections.abc import Iterable
 
 from textual.content import Content
+from textual.geometry import Region
+from textual.reactive import reactive
+from textual.strip import Strip
 from textual.style import Style
+from textual.widgets import Static
 
-from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.traces.scales import fitting_scales
+from .answer import Answer
 
 OVERFLOW = "▶"
 """The end of a bar whose value lies beyond the scale."""
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 HEIGHTS = " ▁▂▃▄▅▆▇█"
 DIM = Style(dim=True)
-MOST_DRAWN = 64
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-
-def by_profile(draw: Callable[[Profile, Unpack[Ts]], T]) -> Callable[[Profile, Unpack[Ts]], T]:
-    """Cache what a function returns for a profile: gauges ask several times for a drawing."""
-    known: dict[tuple[object, ...], tuple[Profile, T]] = {}
-
-    def remembered(profile: Profile, *rest: *Ts) -> T:
-        key = (id(profile), *rest)
-        if key not in known:
-            if len(known) >= MOST_DRAWN:  # every step of a slider makes a profile
-                known.clear()
-            known[key] = profile, draw(profile, *rest)  # the profile, too: its id stays its own
-        return known[key][1]
-
-    remembered.__doc__ = draw.__doc__
-    return remembered
-
-
-scales = by_profile(fitting_scales)
 
 
 def bar(value: float, most: float, width: int) -> str:
@@ -59,3 +39,68 @@ def runs(cells: Iterable[tuple[str, Style]]) -> Content:
     """
     pieces = (list(run) for _, run in itertools.groupby(cells, key=lambda cell: id(cell[1])))
     return Content.assemble(*(("".join(text for text, _ in run), run[0][1]) for run in pieces))
+
+
+class Drawn(Static):
+    """A content of which only the lines that changed are drawn again.
+
+    Where text cannot be selected, each line is also rendered by itself: `Static` renders its whole
+    content, with the position of every piece of text.
+    """
+
+    ALLOW_SELECT = False
+    DEFAULT_CSS = "Drawn { text-wrap: nowrap; text-overflow: clip; }"
+
+    answer: reactive[Answer | None] = reactive(None, always_update=True, init=False, repaint=False)
+    """What a gauge shows; bound to that of the workspace."""
+
+    def __init__(self, content: Content | None = None, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._content = content or Content()
+        self._lines: list[Content] = []
+
+    def draw(self) -> None:
+        """Draw for the width and height that there are; subclasses that show an answer do."""
+
+    def watch_answer(self) -> None:
+        self.draw()
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    @property
+    def visual(self) -> Content:
+        return self._content
+
+    def render(self) -> Content:
+        return self._content
+
+    def show(self, content: Content, room: int = 1) -> None:
+        """Show a content; the screen is laid out again only for another height.
+
+        Args:
+            content: its lines are wrapped at the widget's width.
+            room: the height is a multiple of so many lines.
+        """
+        width = self.content_size.width
+        known, self._lines = self._lines, content.wrap(width) if width else []
+        self._content = content
+        lines = len(self._lines)
+        if room > 1 < lines and not self._lines[-1]:
+            lines -= 1  # a line has just ended; whether another one follows is not known yet
+        height = -(-lines // room) * room
+        if not width or self.content_size.height != height:
+            self.styles.min_height = height if height > lines else None
+            self.refresh(layout=True)
+            return
+        pairs = enumerate(itertools.zip_longest(self._lines, known))
+        changed = [y for y, (new, old) in pairs if not (new and old and new.is_same(old))]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def render_line(self, y: int) -> Strip:
+        if self.allow_select:
+            return super().render_line(y)
+        base, width = self.visual_style, self.content_size.width
+        line = self._lines[y] if y < len(self._lines) else Content()
+        return Strip(line.render_segments(base)).adjust_cell_length(width, base.rich_style)

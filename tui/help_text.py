@@ -7,12 +7,7 @@ import math
 from textual.content import Content
 from textual.widgets import Static
 
-from entropix_mlx.palette import (
-    MEANINGS,
-    ORIGIN_MARKS,
-    SWATCHES,
-    printable,
-)
+from entropix_mlx.palette import MEANINGS, ORIGIN_MARKS, SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Strategy
@@ -34,6 +29,7 @@ COLOURINGS = {
     Colouring.SURPRISE: "colours: surprise, −log2 p",
     Colouring.NONE: "colours: none",
     Colouring.UNDERLINE: "no colours: H as an underline (2, 3.5 and 5 bits)",
+    Colouring.GLYPHS: "colours and glyphs: strategy of the sampler",
 }
 _MEASUREMENTS = (
     "Before each token, the model assigns a probability to every possible next token.\n"
@@ -85,7 +81,6 @@ def strategies(profile: Profile | None = None, numbers: bool = True) -> Content:
 
 
 def _thought(profile: Profile | None) -> str:
-    """Return the thinking texts of a profile that can be read."""
     if profile is None:
         return ""
     texts = profile.think.text if isinstance(profile.think.text, list) else [profile.think.text]

@@ -21,7 +21,7 @@ from textual.keys import format_key
 from textual.widget import Widget
 from textual.worker import Worker
 
-SPOKEN = {"left": "←", "right": "→", "up": "↑", "down": "↓", "escape": "Esc"}
+SPOKEN = {"left": "←", "right": "→", "up": "↑", "down": "↓", "escape": "Esc", "enter": "Enter"}
 
 
 def bind(
@@ -56,12 +56,6 @@ def spelled(key: str) -> str:
     if modifiers or len(name) > 1:
         name = name[:1].upper() + name[1:]
     return "+".join([*(modifier.capitalize() for modifier in modifiers), name])
-
-
-def key_rows(bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
-    """Return the keys of bindings as people write them, each with its title."""
-    named = (b for b in bindings if isinstance(b, Binding) and b.description)
-    return [(b.key_display or spelled(b.key.partition(",")[0]), b.description) for b in named]
 
 
 def palette_commands(

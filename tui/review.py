@@ -20,7 +20,7 @@ from entropix_mlx.extraction.review import Doubt, How, Review
 
 from .styles import ReadableColours, grade
 from .terminal import follow_terminal, take_any_bytes
-from .transcript.form import alternatives_line, value_line
+from .transcript.form import shortened, value_line
 
 MARKS = {How.ACCEPTED: "✓", How.TYPED: "✎", None: " "}
 MOST_SHOWN = 20_000
@@ -90,7 +90,6 @@ class ReviewApp(App[None]):
         self._show_doubt()
 
     def action_accept(self) -> None:
-        """Accept the value, or take what was typed."""
         field = self.query_one(Input)
         if self._doubt is None:
             return
@@ -174,8 +173,8 @@ class ReviewApp(App[None]):
         if doubt.copied:
             about = Content.assemble(about, "\ncopied from a worked example")
         if doubt.candidates:
-            others = alternatives_line((text, "") for text in doubt.candidates[:9])
-            about = Content.assemble(about, "\nit could have begun: ", others)
+            others = (f"{n} {shortened(text)}" for n, text in enumerate(doubt.candidates[:9], 1))
+            about = Content.assemble(about, "\nit could have begun: ", "  ".join(others))
         self.query_one("#about", Static).update(about)
 
 

@@ -21,7 +21,7 @@ from textual.filter import LineFilter
 from textual.style import Style
 
 from entropix_mlx import palette
-from entropix_mlx.palette import ORIGIN_MARKS, RARE, SWATCHES
+from entropix_mlx.palette import CONTRAST, ORIGIN_MARKS, RARE, SWATCHES, contrast
 from entropix_mlx.step import NOT_OF_THE_MODEL, Step, Strategy
 
 _ATTRIBUTES = {
@@ -59,17 +59,14 @@ _SURPRISES = {
     Strategy.BRANCH: STYLES[Strategy.BRANCH],
     Strategy.ADAPTIVE: COLOURS[Strategy.ADAPTIVE] + Style(italic=True),
 }
-SURPRISES = tuple(
-    (least, name, _SURPRISES[strategy]) for least, name, strategy in palette.SURPRISES
-)
-"""From so many bits of surprise on: a name, and the style of the token."""
+SURPRISES = tuple((least, _SURPRISES[strategy]) for least, _, strategy in palette.SURPRISES)
+"""From so many bits of surprise on: the style of the token."""
 UNDERLINES = (
-    (5.0, "wide open", Style(underline2=True, bold=True)),
-    (3.5, "uncertain", Style(underline2=True)),
-    (2.0, "mixed", Style(underline=True)),
-    (-math.inf, "sure", Style()),
+    (5.0, Style(underline2=True, bold=True)),
+    (3.5, Style(underline2=True)),
+    (2.0, Style(underline=True)),
 )
-"""From so many bits of H on: a name, and an underline. Rich knows no dotted one."""
+"""From so many bits of H on: an underline. Rich knows no dotted one."""
 REASONING = Style(dim=True)
 """The `<think>` block of a reasoning model."""
 CHANGED = Style(underline=True)
@@ -80,6 +77,8 @@ SHADES = (0.1, 0.25, 0.5)
 """Shares of the largest attention from which on the shade of a token is darker."""
 UNSURE = 0.2
 """A token of less probability is an unsure place."""
+BLENDS = 20
+"""A colour is moved towards black or white in so many steps."""
 _STRATEGY_COLOURS = {swatch.rgb for swatch in SWATCHES.values()}
 
 
@@ -91,6 +90,8 @@ class Colouring(StrEnum):
     NONE = "none"
     UNDERLINE = "underline"
     """No colour, but H as an underline."""
+    GLYPHS = "glyphs"
+    """As for `STRATEGY`, with a glyph before each token."""
 
     @property
     def following(self) -> Colouring:
@@ -100,13 +101,13 @@ class Colouring(StrEnum):
 
 def token_style(step: Step, strategy: Strategy, colouring: Colouring) -> Style:
     match colouring:
-        case Colouring.STRATEGY:
+        case Colouring.STRATEGY | Colouring.GLYPHS:
             return _TOKENS[strategy]
         case Colouring.SURPRISE:
             bits = -step.logprob / math.log(2)
-            return next((style for least, _, style in SURPRISES if bits >= least), Style())
+            return next((style for least, style in SURPRISES if bits >= least), Style())
         case Colouring.UNDERLINE:
-            return next((style for least, _, style in UNDERLINES if step.entropy >= least), Style())
+            return next((style for least, style in UNDERLINES if step.entropy >= least), Style())
         case Colouring.NONE:
             return Style()
 
@@ -185,7 +186,11 @@ def _differ(left: Step, right: Step) -> bool:
 
 @lru_cache(1024)
 def readable(colour: Color, background: Color) -> Color:
-    return Color(*palette.readable(colour.rgb, background.rgb))
+    """Return a colour, darkened or lightened as little as gives it `CONTRAST` on a background."""
+    black, white = Color(0, 0, 0), Color(255, 255, 255)
+    end = max(black, white, key=lambda end: contrast(end.rgb, background.rgb))
+    blends = (colour.blend(end, step / BLENDS) for step in range(BLENDS + 1))
+    return next((one for one in blends if contrast(one.rgb, background.rgb) >= CONTRAST), end)
 
 
 class ReadableColours(LineFilter):

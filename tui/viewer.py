@@ -165,7 +165,6 @@ class Replay:
         return len(self._steps) - self.played
 
     def change_speed(self, by: int) -> None:
-        """Play faster or slower by some of the `SPEEDS`."""
         self._speed = min(max(self._speed + by, 0), len(SPEEDS) - 1)
 
     def advance(self, seconds: float) -> list[Step]:

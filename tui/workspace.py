@@ -20,11 +20,8 @@ from entropix_mlx.step import Fork, Step
 
 from .answer import Answer
 from .composer.status import State, StatusLine
-from .containers import Blank, Column
 from .gauges.gauges import Bars, Counts
-from .gauges.lines import Strip
 from .gauges.plane import Plane
-from .help_text import COLOURINGS
 from .inspector.inspector import Inspector
 from .inspector.why import Why
 from .keys import bind
@@ -36,7 +33,7 @@ DRAW_SECONDS = 1 / 5
 since Textual also draws everything between two places that change."""
 
 
-class Workspace(Blank, Horizontal):
+class Workspace(Horizontal):
     """Text on the left; gauges on the right, or the inspector of the token under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -61,18 +58,16 @@ class Workspace(Blank, Horizontal):
         self.inspector = Inspector(id="inspector")
         self.plane = Plane(id="plane")
         self.status = StatusLine(id="status")
-        self.strip = Strip(id="strip")
         self.why = Why(id="why")
         self._below = below
         self._followed: AnswerView | None = None  # the one that `answer` is
         self._behind = False  # steps were added since the answer was drawn
 
     def compose(self) -> ComposeResult:
-        for widget in (self.strip, self.why, self.status, self.plane):
+        for widget in (self.why, self.status, self.plane):
             widget.data_bind(Workspace.answer)
-        with Column(id="left"):
+        with Vertical(id="left"):
             yield self.transcript
-            yield self.strip
             yield self.why
             yield self.status
             yield from self._below
@@ -113,14 +108,12 @@ class Workspace(Blank, Horizontal):
             self.screen.refresh_bindings()
 
     def use_profile(self, profile: Profile) -> None:
-        """Show the answer with other thresholds."""
         self.profile = profile
         if self.transcript.welcome is not None:
             self.transcript.welcome.show(profile)
         self._show_answer()
 
     def show_fork(self, fork: Fork) -> None:
-        """Show the branches of a fork, until the next steps."""
         self.answer.fork = fork
         self._behind = True
 
@@ -150,7 +143,6 @@ class Workspace(Blank, Horizontal):
             answer = answer.decided_by(profile)
         if view is not None:
             view.preview(None if profile is None else answer.strategies)
-            self.strip.answer = answer
         return answer
 
     def _catch_up(self) -> None:
@@ -163,7 +155,6 @@ class Workspace(Blank, Horizontal):
         self.why.inside = self.transcript.has_focus
 
     def on_transcript_cursor_moved(self, event: Transcript.CursorMoved) -> None:
-        """Show the token under the cursor, or the gauges if there is none."""
         if self.has_class("-inspecting") is not (event.step is not None):
             self.toggle_class("-inspecting")
             self.screen.refresh_bindings()  # other keys do something now
@@ -179,26 +170,11 @@ class Workspace(Blank, Horizontal):
             self.inspector.show(event.step, self.answer.thresholds)
 
     def show_read(self, event: StepRead) -> None:
-        """Show what was read of a token, if it is still under the cursor."""
         if event.error is not None:
             self.notify(event.error, severity="warning", markup=False)
             return
         self.inspector.show_read(event)
         self.transcript.shade(self.inspector.attention, self.inspector.shares)
-
-    def on_transcript_colouring_changed(self) -> None:
-        self.notify(COLOURINGS[self.transcript.colouring], timeout=2)
-
-    def on_strip_clicked(self, event: Strip.Clicked) -> None:
-        self.transcript.focus()
-        self.transcript.point(event.index, follow=True)
-
-    def on_transcript_alternative_moved(self, event: Transcript.AlternativeMoved) -> None:
-        self.inspector.move(event.by)
-
-    def on_transcript_page_turned(self, event: Transcript.PageTurned) -> None:
-        height = self.inspector.size.height
-        self.inspector.scroll_relative(y=event.by * height // 2, animate=False)
 
     def on_answer_view_token_pointed(self, event: AnswerView.TokenPointed) -> None:
         """Put the cursor on a clicked token; follow the mouse while there is a cursor."""

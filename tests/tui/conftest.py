@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from textual._context import active_app
 from textual.pilot import Pilot
-from textual.widgets import Input, TextArea
+from textual.widgets import Input
 
 from entropix_mlx import Settings
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
@@ -20,7 +20,7 @@ from entropix_mlx.chat.session import ChatSession
 from entropix_mlx.step import Step
 from entropix_mlx.tui.app import ChatApp
 from entropix_mlx.tui.composer.status import State
-from entropix_mlx.tui.screens.dialogs import LongTextDialog, TextDialog
+from entropix_mlx.tui.screens.dialogs import TextDialog
 from entropix_mlx.tui.screens.picker import Picker
 from entropix_mlx.tui.transcript.answer import TokenBlock
 from entropix_mlx.tui.viewer import ViewerApp
@@ -150,7 +150,7 @@ def shown_steps(app: ChatApp) -> int:
 
 def shown(app) -> str:
     """Return the tokens on the screen."""
-    return "".join(block.visual.plain for block in app.query(TokenBlock))
+    return "\n".join(block.visual.plain for block in app.query(TokenBlock))
 
 
 def text_of(app, selector: str) -> str:
@@ -198,17 +198,28 @@ async def ask(pilot, text: str) -> None:
     await until(pilot, lambda: ready(app) and len(turns(app)) > asked)
 
 
+@asynccontextmanager
+async def viewing(steps=None, size=(120, 40)):
+    """Show recorded steps."""
+    app = make_viewer(steps)
+    async with running(app, size) as pilot:
+        yield app, pilot
+
+
+@asynccontextmanager
+async def chatting(make_chat, *questions, size=(120, 40), **settings):
+    """Run a chat, and ask it some questions once its model is there."""
+    app = make_chat(**settings)
+    async with running(app, size) as pilot:
+        await idle(pilot)
+        for question in questions:
+            await ask(pilot, question)
+        yield app, pilot
+
+
 async def fill(pilot, text: str) -> None:
     """Answer a text dialog."""
     await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog | Picker))
     pilot.app.screen.query_one(Input).value = text
     await pilot.press("enter")
-    await pilot.pause()
-
-
-async def fill_long(pilot, text: str) -> None:
-    """Answer a dialog of several lines."""
-    await until(pilot, lambda: isinstance(pilot.app.screen, LongTextDialog))
-    pilot.app.screen.query_one(TextArea).text = text
-    await pilot.press("ctrl+s")
     await pilot.pause()

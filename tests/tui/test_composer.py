@@ -1,26 +1,14 @@
 """The field: sending, earlier questions, the palette, and the way to the tokens."""
 
 from entropix_mlx.palette import QUESTIONS
-from entropix_mlx.tui.help_text import Welcome
 from entropix_mlx.tui.inspector.why import INSIDE, OUTSIDE
 from entropix_mlx.tui.keys import Palette
-from tests.tui.conftest import (
-    ask,
-    idle,
-    notices,
-    ready,
-    running,
-    shown_steps,
-    turns,
-    until,
-)
+from tests.tui.conftest import ask, chatting, notices, ready, shown_steps, turns, until
 
 
 async def test_lines_and_earlier_questions(make_chat):
-    app = make_chat(max_tokens=2)
-    composer = app.composer
-    async with running(app) as pilot:
-        await idle(pilot)
+    async with chatting(make_chat, max_tokens=2) as (app, pilot):
+        composer = app.composer
         await pilot.press("a", "ctrl+j", "b", "shift+enter", "c")
         assert composer.text == "a\nb\nc"
         await pilot.press("enter")
@@ -43,25 +31,10 @@ async def test_lines_and_earlier_questions(make_chat):
         assert composer.text == "draft"
 
 
-async def test_the_questions_of_the_card_are_brought_by_a_key(make_chat):
-    app = make_chat(max_tokens=2)
-    async with running(app) as pilot:
-        await idle(pilot)
-        assert app.query_one(Welcome).display
-        await pilot.press("up", "up")
-        assert app.composer.text == QUESTIONS[1]
-        await pilot.press("enter")
-        await until(pilot, lambda: ready(app) and turns(app))
-        assert turns(app)[0].question == QUESTIONS[1]
-        assert not app.query_one(Welcome).display
-
-
 async def test_a_slash_in_an_empty_field_opens_the_palette(make_chat, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.md").write_text("forty-two")
-    app = make_chat(max_tokens=2)
-    async with running(app) as pilot:
-        await idle(pilot)
+    async with chatting(make_chat, max_tokens=2) as (app, pilot):
         await pilot.press("slash")
         assert isinstance(app.screen, Palette)
         await pilot.press("escape", *"a/b @notes.md", "enter")
@@ -74,10 +47,8 @@ async def test_a_slash_in_an_empty_field_opens_the_palette(make_chat, tmp_path, 
 
 
 async def test_tab_goes_to_the_tokens_and_back_and_the_key_that_explains_is_named(make_chat):
-    app = make_chat(max_tokens=4)
-    why = app.workspace.why
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
+    async with chatting(make_chat, "hi", max_tokens=4) as (app, pilot):
+        why = app.workspace.why
         await until(pilot, lambda: OUTSIDE in str(why.visual))
         await pilot.press("tab")
         assert app.workspace.transcript.cursor is not None

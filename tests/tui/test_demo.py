@@ -4,23 +4,9 @@ from contextlib import asynccontextmanager
 
 from entropix_mlx.chat.recorded import RecordedSource, demo_recording
 from entropix_mlx.chat.session import ChatSession
-from entropix_mlx.palette import QUESTIONS
-from entropix_mlx.step import Origin, Strategy, first_divergence
+from entropix_mlx.step import first_divergence
 from entropix_mlx.tui.app import ChatApp
 from tests.tui.conftest import idle, notices, ready, running, turns, until
-
-
-def test_the_recording_answers_the_questions_of_the_card():
-    recording = demo_recording()
-    recorded = recording.conversation
-    assert [turn.question for turn in recorded.turns] == list(QUESTIONS)
-    steps = [s for turn in recorded.turns for answer in turn.answers for s in answer.steps]
-    assert set(Strategy) - {Strategy.SAMPLE, Strategy.THINK_SAMPLE} <= {s.strategy for s in steps}
-    assert any(step.origin is Origin.INSERTED for step in steps), "a thought"
-    branches = [branch for step in steps if step.fork for branch in step.fork.branches]
-    assert branches, "a fork"
-    assert all(branch.lead is not None for branch in branches), "with scores"
-    assert any(len(turn.answers) > 1 for turn in recorded.turns)
 
 
 @asynccontextmanager
@@ -59,20 +45,3 @@ async def test_the_demo():
         assert turns(app)[0].answer.steps == other
         await pilot.press("home", *["down"] * 5, "enter")
         await until(pilot, lambda: "only what was recorded" in notices(app))
-
-
-async def test_a_demo_that_plays_can_be_stopped_and_quit():
-    async with demo(0.05) as (app, pilot):
-        await pilot.press("up", "up", "enter")
-        await until(pilot, lambda: turns(app) and turns(app)[0].answer.steps)
-        await pilot.press("escape")
-        await idle(pilot)
-        assert len(turns(app)[0].answer.steps) < 64
-
-
-async def test_the_demo_opens_no_other_chat():
-    async with demo() as (app, pilot):
-        await pilot.press("up", "enter")
-        await until(pilot, lambda: ready(app) and turns(app) and turns(app)[0].answer.steps)
-        await pilot.press("ctrl+o", *"absent.json", "enter")
-        await until(pilot, lambda: "only" in notices(app))

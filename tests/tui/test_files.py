@@ -11,24 +11,20 @@ from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.chat.store import Store
 from entropix_mlx.checkpoints.local import LocalModel
 from entropix_mlx.errors import ModelNotFoundError
-from entropix_mlx.traces.trace import TraceFolder, read_trace
+from entropix_mlx.traces.trace import read_trace
 from entropix_mlx.tui.composer.status import State
 from entropix_mlx.tui.screens.choices import ChatList
 from entropix_mlx.tui.screens.dialogs import ConfirmDialog
 from entropix_mlx.tui.screens.picker import Picker
-from tests.conftest import make_tiny_model
-from tests.steps import make_trace
 from tests.tui.conftest import (
     ask,
+    chatting,
     fill,
-    generating,
     idle,
     load_tiny,
-    make_viewer,
     notices,
     ready,
     running,
-    send,
     shown_steps,
     turns,
     until,
@@ -63,16 +59,12 @@ def saved(store) -> list:
 
 
 async def test_a_chat_is_saved_and_goes_on_another_day(make_saved, store):
-    first = make_saved()
-    async with running(first) as pilot:
-        await ask(pilot, "one")
+    async with chatting(make_saved, "one") as (_, pilot):
         await until(pilot, store.cards)
         await ask(pilot, "two")
     assert saved(store) == [("one", 2)]
     assert store.crashed() == []
-    later = make_saved()
-    async with running(later) as pilot:
-        await idle(pilot)
+    async with chatting(make_saved) as (later, pilot):
         await pilot.press("ctrl+o")
         await until(pilot, lambda: listed(later) == ["one"])
         await pilot.press("enter")
@@ -90,9 +82,7 @@ async def test_a_chat_is_saved_and_goes_on_another_day(make_saved, store):
 async def test_chats_are_searched_renamed_and_deleted(make_saved, store):
     for question in ("cats", "dogs", "ships"):
         save(store, question)
-    app = make_saved()
-    async with running(app) as pilot:
-        await idle(pilot)
+    async with chatting(make_saved) as (app, pilot):
         await pilot.press("ctrl+o")
         await until(pilot, lambda: isinstance(app.screen, ChatList) and len(listed(app)) == 3)
         chats = app.screen
@@ -117,8 +107,7 @@ async def test_a_chat_that_was_open_in_a_crash_is_offered(make_saved, store, mon
     with monkeypatch.context() as patched:
         patched.setattr("os.getpid", lambda: 2**22 + 1)  # above the largest process id
         store.open(chat.id)
-    app = make_saved()
-    async with running(app) as pilot:
+    async with chatting(make_saved) as (app, pilot):
         assert isinstance(app.screen, ConfirmDialog)
         await pilot.press("enter")
         await until(pilot, lambda: ready(app) and [t.question for t in turns(app)] == ["lost?"])
@@ -126,9 +115,7 @@ async def test_a_chat_that_was_open_in_a_crash_is_offered(make_saved, store, mon
 
 async def test_a_store_that_fails_is_reported_once(make_saved, store):
     store.file.mkdir(parents=True)
-    app = make_saved()
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
+    async with chatting(make_saved, "hi") as (app, pilot):
         await until(pilot, lambda: "this chat is not saved" in notices(app))
         await ask(pilot, "ho")
         assert notices(app).count("this chat is not saved") == 1
@@ -168,9 +155,7 @@ async def pick(pilot, number: int) -> None:
 
 async def test_another_model_goes_on_with_the_conversation(with_models):
     make, gate = with_models
-    app = make()
-    async with running(app) as pilot:
-        await ask(pilot, "one")
+    async with chatting(make, "one") as (app, pilot):
         await pick(pilot, 0)
         await until(pilot, lambda: app.status.progress.endswith(" s"))
         gate.set()
@@ -203,34 +188,9 @@ async def test_a_model_can_be_chosen_where_none_could_be_loaded(with_models):
         assert not isinstance(app.screen, Picker)
 
 
-async def test_a_running_answer_can_be_saved_and_a_stopped_one_is_recorded(make_chat, tmp_path):
-    app = make_chat(traces=TraceFolder(tmp_path, "tiny"), max_tokens=2000)
-    async with running(app) as pilot:
-        await send(pilot, "one")
-        await generating(pilot, 5)
-        before = [step.token for step in app.workspace.last_steps]
-        await pilot.press("ctrl+s")
-        await fill(pilot, str(tmp_path / "chat.json"))
-        await pilot.press("escape")
-        await idle(pilot)
-        whole = [step.token for step in turns(app)[0].answer.steps]
-        shown = app.workspace.transcript.last_answer.steps
-        assert whole == [step.token for step in shown], "no step is there twice"
-        steps = Conversation.load(tmp_path / "chat.json").turns[0].answer.steps
-        tokens = [step.token for step in steps]
-        assert tokens[: len(before)] == before
-        assert tokens == whole[: len(tokens)]
-    trace = read_trace(tmp_path / "001.jsonl")
-    assert [step.token for step in trace.steps] == [s.token for s in turns(app)[0].answer.steps]
-    assert trace.totals["finish_reason"] is None, "neither complete nor interrupted: stopped"
-    assert trace.header.messages == [{"role": "user", "content": "one"}]
-
-
 async def test_save_export_and_open(make_chat, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    app = make_chat()
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
+    async with chatting(make_chat, "hi") as (app, pilot):
         for _ in range(2):
             await pilot.press("ctrl+s", "enter")
             await pilot.pause()
@@ -256,25 +216,8 @@ async def test_save_export_and_open(make_chat, tmp_path, monkeypatch):
         assert app.workspace.transcript.last_answer.text == text
 
 
-async def test_a_trace_takes_two_actions(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    app = make_viewer()
-    async with running(app) as pilot:
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: isinstance(app.screen, Picker))
-        await pilot.click(OptionList, offset=(2, 2))
-        await until(pilot, lambda: "saved chat.jsonl" in notices(app))
-        trace = read_trace(tmp_path / "chat.jsonl")
-        assert trace.header == make_trace().header
-        shown = app.workspace.last_steps
-        assert [step.token for step in trace.steps] == [step.token for step in shown]
-
-
 async def test_the_answer_with_the_cursor_is_shared(make_chat, tmp_path):
-    app = make_chat(max_tokens=3)
-    async with running(app) as pilot:
-        await ask(pilot, "one")
-        await ask(pilot, "two")
+    async with chatting(make_chat, "one", "two", max_tokens=3) as (app, pilot):
         await pilot.press("tab", "left", "left", "left", "ctrl+s")
         assert app.workspace.transcript.turn == 0
         await fill(pilot, str(tmp_path / "first.jsonl"))
@@ -284,26 +227,8 @@ async def test_the_answer_with_the_cursor_is_shared(make_chat, tmp_path):
     assert trace.header.messages == [{"role": "user", "content": "one"}]
 
 
-async def test_a_trace_has_the_messages_that_the_model_saw(make_chat, tmp_path):
-    def load():
-        return make_tiny_model(max_position_embeddings=100), load_tiny()[1]
-
-    app = make_chat(load)
-    async with running(app) as pilot:
-        for question in ("one", "two", "three", "four"):
-            await ask(pilot, question)
-        assert app.workspace.conversation.dropped
-        await pilot.press("ctrl+s")
-        await fill(pilot, str(tmp_path / "chat.jsonl"))
-    conversation = app.workspace.conversation
-    seen = read_trace(tmp_path / "chat.jsonl").header.messages
-    assert seen == conversation.messages[2 * conversation.dropped : -1]
-
-
 async def test_a_path_that_cannot_be_used_is_a_message(make_chat):
-    app = make_chat(max_tokens=2)
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
+    async with chatting(make_chat, "hi", max_tokens=2) as (app, pilot):
         for name in ("~nobody-of-that-name/chat.json", ".", "/", "absent/chat.md"):
             await pilot.press("ctrl+s")
             await fill(pilot, name)
@@ -320,11 +245,9 @@ async def test_a_path_that_cannot_be_used_is_a_message(make_chat):
 
 
 async def test_a_file_is_replaced_only_on_request(make_chat, tmp_path):
-    app = make_chat(max_tokens=2)
     there = tmp_path / "thesis.md"
     there.write_text("mine")
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
+    async with chatting(make_chat, "hi", max_tokens=2) as (app, pilot):
         for key in ("escape", "enter"):
             assert there.read_text() == "mine"
             await pilot.press("ctrl+s")
@@ -336,10 +259,8 @@ async def test_a_file_is_replaced_only_on_request(make_chat, tmp_path):
 
 
 async def test_keys_that_come_right_after_save_go_to_its_dialog(make_chat, tmp_path):
-    app = make_chat(max_tokens=2)
     path = tmp_path / "chat.json"
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
+    async with chatting(make_chat, "hi", max_tokens=2) as (app, pilot):
         app.post_message(events.Key("ctrl+s", None))
         for key in str(path):
             app.post_message(events.Key(key, key))

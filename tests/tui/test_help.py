@@ -14,14 +14,12 @@ from entropix_mlx.step import Strategy
 from entropix_mlx.tui.app import ChatApp
 from entropix_mlx.tui.base import WorkspaceApp
 from entropix_mlx.tui.composer.composer import Composer
-from entropix_mlx.tui.help_text import conditions, measurements, strategies
-from entropix_mlx.tui.screens.help import HelpScreen
+from entropix_mlx.tui.help_text import conditions, strategies
 from entropix_mlx.tui.screens.tuning.tune import TuneScreen
 from entropix_mlx.tui.transcript.transcript import Transcript
 from entropix_mlx.tui.viewer import ViewerApp
 from entropix_mlx.tui.workspace import Workspace
-from tests.steps import make_trace
-from tests.tui.conftest import ask, idle, make_viewer, running, until
+from tests.tui.conftest import ask, chatting, idle, running, until
 
 DEMO = demo_profile()
 
@@ -48,31 +46,8 @@ def test_conditions_are_those_of_the_profile():
     assert all(SWATCHES[strategy].glyph in text for strategy in MEANINGS)
 
 
-def test_the_help_on_v_has_numbers_only_where_there_are_some():
-    assert "flat below 6.43, spiky from 10.9 on" in measurements(DEMO).plain
-    never = DEMO.replace({"thresholds": {"branch_min_varentropy": math.inf}})
-    assert "inf" not in measurements(never).plain
-
-
-async def test_the_help_of_a_narrow_screen_has_the_numbers_of_the_profile_and_no_broken_lines():
-    app = make_viewer()
-    async with running(app, (60, 20)) as pilot:
-        app.workspace.use_profile(DEMO.replace({"thresholds": {"low_entropy": 0.77}}))
-        await pilot.press("f1")
-        assert isinstance(app.screen, HelpScreen)
-        colours = next(s for s in app.screen.query(Static) if "argmax" in str(s.visual))
-        await until(pilot, lambda: colours.content_size.width > 0)
-        lines = str(colours.visual).splitlines()[1:]
-        assert max(map(len, lines)) <= colours.content_size.width
-        assert "H < 0.77" in page(app)
-        assert "entropy, says how open" in page(app)
-        assert "⟦" in page(app)
-
-
 async def test_the_last_line_names_useful_keys(make_chat):
-    app = make_chat(max_tokens=3)
-    async with running(app) as pilot:
-        await idle(pilot)
+    async with chatting(make_chat, max_tokens=3) as (app, pilot):
         await until(pilot, lambda: "Help" in keys(app))
         assert not {"Inspect tokens", "Regenerate", "Continue with it"} & set(keys(app))
         await ask(pilot, "hi")
@@ -81,15 +56,6 @@ async def test_the_last_line_names_useful_keys(make_chat):
         await pilot.press("tab")
         await until(pilot, lambda: {"Back", "Move", "Choose", "Draw"} <= set(keys(app)))
         assert "Other answer" not in keys(app), "there is only one"
-
-
-async def test_a_click_on_the_last_line_presses_a_key():
-    app = make_viewer()
-    async with running(app) as pilot:
-        await until(pilot, lambda: "Help" in keys(app))
-        assert not {"Continue with it", "Other answer"} & set(keys(app)), "a trace has no model"
-        await pilot.click(next(key for key in app.query(FooterKey) if key.description == "Help"))
-        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
 
 
 MAC = {f"ctrl+{letter}" for letter in "abefgklnoprstuwy"} | {"ctrl+q", "ctrl+z", "ctrl+j"}
@@ -114,16 +80,6 @@ def test_everything_has_a_key_without_fn(app):
     assert all(binding.id for binding in bindings), "each key can be changed"
     for binding in named:
         assert any(map(sent_by_a_mac, binding.key.split(","))), binding.id
-
-
-async def test_the_palette_names_the_keys(make_chat):
-    app = make_chat(max_tokens=3)
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
-        await pilot.press("tab")
-        titles = [command.title for command in app.get_system_commands(app.screen)]
-        assert all(title.endswith(")") for title in titles)
-        assert {"Save (Ctrl+S)", "Edit question (e)", "Next unsure place (n N)"} <= set(titles)
 
 
 @pytest.fixture
@@ -163,14 +119,3 @@ def test_a_mistake_in_the_file_is_reported_with_its_line(make, text, line, named
     with pytest.raises(ConfigurationError) as error:
         make(text)
     assert f"line {line}: {named}: " in str(error.value)
-
-
-async def test_a_trace_is_shown_in_the_same_theme(tmp_path):
-    path = tmp_path / "config.toml"
-    path.write_text('[screen]\ntheme = "nord"\n')
-    app = ViewerApp.of_trace(make_trace(), Configuration.load(path))
-    async with running(app) as pilot:
-        assert app.theme == "nord"
-        app.theme = "textual-light"
-        await pilot.press("tab", "c")
-    assert path.read_text() == '[screen]\ntheme = "nord"\n', "the app writes nothing"

@@ -3,31 +3,18 @@
 from dataclasses import replace
 
 import pytest
-from textual.widgets import Static
 
 from entropix_mlx import Profile
 from entropix_mlx.palette import printable
-from entropix_mlx.step import Origin, Strategy
+from entropix_mlx.step import Strategy
 from entropix_mlx.summary import Summary
 from entropix_mlx.traces.explain import explain
-from entropix_mlx.tui.inspector.inspector import (
-    draw_alternatives,
-    draw_branches,
-    draw_decision,
-    token_text,
-)
+from entropix_mlx.tui.inspector.inspector import draw_branches, draw_decision
 from entropix_mlx.tui.inspector.why import draw_ending, draw_leader, draw_why, places_hint
-from entropix_mlx.tui.viewer import ViewerApp
-from tests.steps import make_step, make_steps, make_trace
-from tests.tui.conftest import ask, make_viewer, running, until
+from tests.steps import make_step, make_steps
+from tests.tui.conftest import chatting, make_viewer, running, until, viewing
 
 REFERENCE = Profile.load()
-
-
-def test_control_characters_become_visible():
-    assert printable("a\x1b[31mb\x07\n\t") == "a␛[31mb␇\n\t"
-    assert token_text(" a\n") == "␣a⏎"
-    assert token_text("") == "∅"
 
 
 def test_the_inspector_shows_every_condition_of_each_strategy():
@@ -67,8 +54,9 @@ def test_the_end_of_an_answer():
         return draw_ending(Summary.of(steps), 7, hint, width).plain
 
     assert ending(100).startswith("end of text · 61 tokens · seed 7 · 1 fork · ")
-    assert all(ending(width).endswith("3 unsure places · Tab") for width in (100, 50, 30))
-    assert all(len(ending(width)) <= width for width in (100, 50, 30))
+    for width in (100, 50, 30):
+        assert ending(width).endswith("3 unsure places · Tab")
+        assert len(ending(width)) <= width
     assert ending(48) == "end of text · 61 tokens · 3 unsure places · Tab"
     steps[-1] = replace(steps[-1], finish_reason="length")
     assert ending(60).startswith("token limit · 61")
@@ -78,17 +66,9 @@ def test_the_end_of_an_answer():
     assert places_hint(0, "n") == "n: why?"
 
 
-def test_alternatives_show_their_probability():
-    lines = draw_alternatives(make_step(0, "x"), 1, 36).plain.splitlines()
-    assert lines[0].startswith(" ✓")
-    assert lines[1].startswith("▸ ")
-    assert "60.7%" in lines[0]
-    assert "not recorded" in draw_alternatives(make_step(0, "x", top_logprobs=()), 0, 36).plain
-
-
 def test_the_branches_of_a_fork_are_a_tree():
     fork = make_steps()[14].fork
-    drawn = draw_branches(fork, None, 34).plain
+    drawn = draw_branches(fork, 34).plain
     assert drawn.startswith("▲ 3 branches compared, chosen by score")
     assert "nats/token" in drawn
     assert "├✓+0.50±0.25  branch [1] here." in drawn
@@ -96,9 +76,12 @@ def test_the_branches_of_a_fork_are_a_tree():
     assert "▸" not in drawn
     long = replace(fork.branches[2], text="word " * 20)
     chosen = replace(fork, branches=(*fork.branches[:2], long))
-    assert "word " * 20 in draw_branches(chosen, 2, 30).plain, "the selected one is whole"
-    assert "word " * 20 not in draw_branches(chosen, None, 30).plain
+    assert "word " * 20 in draw_branches(chosen, 30, 2).plain, "the selected one is whole"
+    assert "word " * 20 not in draw_branches(chosen, 30).plain
     assert "[1]" in draw_leader(fork).plain
+    running = draw_branches(chosen, 30, running=True).plain
+    assert running.startswith("▲ 3 branches, token 2")
+    assert running.endswith(("word " * 20)[-10:])
 
 
 @pytest.mark.parametrize("has_model", [True, False])
@@ -107,8 +90,7 @@ async def test_the_inspector_says_how_to_continue_with_an_alternative(has_model)
     inspector = app.workspace.inspector
 
     def text() -> str:
-        parts = ("alternatives", "branches")
-        return "\n".join(str(app.query_one(f"#inspector-{name}", Static).visual) for name in parts)
+        return str(inspector.page.visual)
 
     async with running(app) as pilot:
         assert not inspector.has_model, "a trace has none"
@@ -119,13 +101,12 @@ async def test_the_inspector_says_how_to_continue_with_an_alternative(has_model)
         assert ("Enter: continue with it" in text()) == has_model
         assert ("↓ selects another branch" in text()) == has_model
         await pilot.press("down", "down", "down")
-        assert text().rstrip().endswith("Enter: continue with it") == has_model
+        assert ("Enter: continue with it" in text()) == has_model
 
 
 async def test_the_line_follows_the_cursor():
-    app = make_viewer()
-    why = app.workspace.why
-    async with running(app) as pilot:
+    async with viewing() as (app, pilot):
+        why = app.workspace.why
         await pilot.press("home", *["right"] * 12)
         assert why.visual.plain.startswith("● argmax")
         await pilot.press("right", "right")
@@ -134,48 +115,16 @@ async def test_the_line_follows_the_cursor():
         assert why.visual.plain.startswith("stopped · 60 tokens")
 
 
-async def test_the_end_of_a_text_is_named():
-    app = make_viewer([make_step(0, "x"), make_step(1, "", finish_reason="stop")])
-    async with running(app) as pilot:
-        await pilot.press("end")
-        await pilot.pause()
-        assert "the end of the text" in str(app.query_one("#inspector-token").visual)
-
-
-async def test_the_reasons_of_a_fork_are_beside_a_narrow_panel():
-    fork = make_step(
-        14,
-        " fork",
-        Strategy.BRANCH,
-        entropy=4.1,
-        varentropy=12.34,
-        margin=0.05,
-        origin=Origin.BRANCH,
-        fork=make_steps()[14].fork,
-    )
-    steps = [*(make_step(n, f" w{n}") for n in range(14)), fork]
-    app = ViewerApp.of_trace(make_trace(steps))
-    async with running(app, (80, 24)) as pilot:
-        await pilot.press("end")
-        await pilot.pause()
-        text = " ".join(str(app.workspace.why.visual).split())
-        assert text.startswith("▲ fork: H ")
-        assert "margin" in text
-        assert len(text) <= 2 * app.workspace.why.content_size.width
-
-
 async def test_a_key_shows_what_a_token_was_drawn_from(make_chat):
-    app = make_chat(sampler="top_p", top_k=2, temperature=2.0)
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
+    async with chatting(make_chat, "hi", sampler="top_p", top_k=2, temperature=2.0) as (app, pilot):
         await pilot.press("tab", "home", "b")
-        alternatives = app.query_one("#inspector-alternatives", Static)
-        await until(pilot, lambda: "→ drawn from" in str(alternatives.visual))
-        shown = str(alternatives.visual)
+        page = app.workspace.inspector.page
+        await until(pilot, lambda: "→ drawn from" in str(page.visual))
+        shown = str(page.visual)
         assert shown.count("✗ cut") == 2, "4 are listed, of which top-k leaves 2"
         assert "top-k 2 cuts" in shown
         await pilot.press("right")
-        await until(pilot, lambda: "✗ cut" not in str(alternatives.visual))
+        await until(pilot, lambda: "✗ cut" not in str(page.visual))
 
 
 def underlined(widget) -> list[str]:
@@ -187,25 +136,22 @@ def underlined(widget) -> list[str]:
 
 
 async def test_a_key_shades_what_a_token_looked_at(make_chat):
-    app = make_chat(max_tokens=12)
-    async with running(app) as pilot:
-        await ask(pilot, "the quick brown fox")
+    async with chatting(make_chat, "the quick brown fox", max_tokens=12) as (app, pilot):
         await pilot.press("tab", "home", *["right"] * 8, "c", "c", "v")
         inspector, turn = app.workspace.inspector, app.workspace.transcript.children[-1]
         await until(pilot, lambda: inspector.attention is not None)
-        shown = app.query_one("#inspector-attention", Static)
         read, shares = inspector.attention, inspector.shares
         largest = sorted(range(1, len(shares)), key=lambda n: -shares[n])[:3]
         for index in largest:
-            assert f"{shares[index]:6.1%}" in shown.visual.plain
+            assert f"{shares[index]:6.1%}" in str(inspector.page.visual)
         begin = "".join(read.texts).index("the q")
         visible = {*range(begin, begin + len("the quick brown fox")), *range(read.prompt, 99)}
         marked = underlined(turn.query_one(".question")) + underlined(turn.answer.children[0])
         expected = [read.texts[n] for n in sorted(visible.intersection(largest))]
         assert [text for text in marked if text] == [printable(t) for t in expected if t] != []
-        assert "3 layers, 4 heads" in shown.visual.plain
+        assert "3 layers, 4 heads" in str(inspector.page.visual)
         await pilot.press("left")
-        assert not shown.display
+        assert "looked at most" not in str(inspector.page.visual)
         assert not underlined(turn.query_one(".question"))
         await pilot.press("escape", "v")
     viewer = make_viewer()

@@ -9,7 +9,7 @@ from entropix_mlx import Session
 from entropix_mlx.chat.local import LocalSource
 from entropix_mlx.chat.session import ChatSession
 from entropix_mlx.tui.app import ChatApp, run_chat
-from tests.tui.conftest import drive, gated, generating, idle, load_tiny, running
+from tests.tui.conftest import chatting, drive, gated, generating, idle, load_tiny, running
 
 
 @pytest.mark.parametrize("quitting", ["ctrl+q", ""])
@@ -26,7 +26,7 @@ async def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypa
         await pilot.press("h", "i", "enter")
         await generating(pilot)
         await pilot.press(*filter(None, [quitting]))
-    assert not app.link.alive
+    assert not app.link.thread.alive
 
 
 async def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
@@ -37,17 +37,15 @@ async def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
         await pilot.press("ctrl+q")
     took = time.monotonic() - began
     gate.set()
-    while app.link.alive:
+    while app.link.thread.alive:
         time.sleep(0.01)
     assert took < 4
 
 
 async def test_a_crash_outside_the_event_loop_ends_with_1(make_chat):
-    app = make_chat()
-    async with running(app) as pilot:
-        await idle(pilot)
+    async with chatting(make_chat) as (app, _pilot):
         app.panic("the keyboard is gone")
-    assert (app.return_code, app.link.alive) == (1, False)
+    assert (app.return_code, app.link.thread.alive) == (1, False)
 
 
 @pytest.mark.parametrize("loaded", [True, False])

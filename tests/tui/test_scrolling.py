@@ -3,7 +3,7 @@
 import pytest
 
 from entropix_mlx.tui.transcript.transcript import Newest
-from tests.tui.conftest import ask, idle, running, send, until
+from tests.tui.conftest import chatting, idle, send, until
 
 
 def tokens_in_sight(app):
@@ -17,10 +17,7 @@ def tokens_in_sight(app):
 
 @pytest.mark.parametrize("inside", [False, True], ids=["field", "tokens"])
 async def test_page_keys_scroll_the_text(inside, make_chat):
-    app = make_chat(max_tokens=150)
-    async with running(app, (40, 12)) as pilot:
-        await ask(pilot, "hi")
-        await ask(pilot, "hello")
+    async with chatting(make_chat, "hi", "hello", size=(40, 12), max_tokens=150) as (app, pilot):
         if inside:
             await pilot.press("tab", "ctrl+e")
         transcript, newest = app.workspace.transcript, app.query_one(Newest)
@@ -34,9 +31,7 @@ async def test_page_keys_scroll_the_text(inside, make_chat):
 
 
 async def test_text_that_was_scrolled_up_stays_while_more_arrives(make_chat):
-    app = make_chat(max_tokens=2000)
-    async with running(app, (40, 12)) as pilot:
-        await idle(pilot)
+    async with chatting(make_chat, size=(40, 12), max_tokens=2000) as (app, pilot):
         await send(pilot, "hi")
         transcript = app.workspace.transcript
         await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y > 12)
@@ -52,9 +47,7 @@ async def test_text_that_was_scrolled_up_stays_while_more_arrives(make_chat):
 
 
 async def test_the_token_under_the_cursor_is_in_sight(make_chat):
-    app = make_chat(max_tokens=260)
-    async with running(app, (40, 12)) as pilot:
-        await ask(pilot, "hi")
+    async with chatting(make_chat, "hi", size=(40, 12), max_tokens=260) as (app, pilot):
         transcript = app.workspace.transcript
         await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y > 0)
         await pilot.press("tab")

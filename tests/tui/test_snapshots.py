@@ -6,7 +6,7 @@ After a change that is meant: pytest tests/tui --snapshot-update, and look at th
 import pytest
 
 from entropix_mlx import Profile, Settings
-from entropix_mlx.tui.screens.tuning.tune import TuneScreen
+from entropix_mlx.tui.screens.tuning.tune import TunedSettings, TuneScreen
 from tests.tui.conftest import make_viewer
 
 TO_A_FORK = ["home", *["right"] * 14]
@@ -17,7 +17,7 @@ TO_A_FORK = ["home", *["right"] * 14]
     [
         ([], "textual-dark", (120, 40)),
         (TO_A_FORK, "textual-light", (80, 24)),
-        (["g"], "textual-dark", (60, 20)),
+        ([*"cccc"], "textual-dark", (60, 20)),
         (["f1"], "textual-dark", (80, 24)),
     ],
     ids=["gauges", "inspector", "glyphs", "help"],
@@ -32,7 +32,9 @@ def test_tuning(snap_compare):
     async def tune(pilot):
         preview = pilot.app.workspace.preview
         await pilot.app.push_screen(
-            TuneScreen(Settings(profile=Profile.load()), False, preview, print, print)
+            TuneScreen(
+                TunedSettings(Settings(profile=Profile.load()), False), preview, print, print
+            )
         )
         await pilot.press("shift+right", "shift+right")
 

@@ -4,28 +4,28 @@ import math
 import threading
 from contextlib import asynccontextmanager
 
-import pytest
 from textual.widgets import Checkbox, Input, Label, Select
 
 from entropix_mlx import Profile, Settings
 from entropix_mlx.chat.recorded import demo_profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.tui.gauges.plane import Plane
-from entropix_mlx.tui.screens.tuning.sliders import THRESHOLDS, Headings, Slider
-from entropix_mlx.tui.screens.tuning.tune import TuneScreen
+from entropix_mlx.tui.screens.tuning.sliders import THRESHOLDS, Slider
+from entropix_mlx.tui.screens.tuning.tune import TunedSettings, TuneScreen
 from tests.tui.conftest import (
     answers,
     ask,
+    chatting,
     fill,
     gated,
     idle,
-    make_viewer,
     notices,
     ready,
     running,
     text_of,
     turns,
     until,
+    viewing,
 )
 
 DEMO = demo_profile()
@@ -49,10 +49,9 @@ def test_a_threshold_without_a_number_is_off():
 
 @asynccontextmanager
 async def tune(size=(120, 40)):
-    app, tried = make_viewer(), []
-    async with running(app, size) as pilot:
-        settings = Settings(profile=Profile.load())
-        screen = TuneScreen(settings, False, app.workspace.preview, tried.append, print)
+    async with viewing(size=size) as (app, pilot):
+        tuned = TunedSettings(Settings(profile=Profile.load()), False)
+        screen = TuneScreen(tuned, app.workspace.preview, print, print)
         await app.push_screen(screen)
         await pilot.pause()
         yield pilot, screen
@@ -64,8 +63,8 @@ def slider_of(screen, name) -> Slider:
 
 async def test_text_plane_and_counts_change_together():
     async with tune() as (pilot, screen):
-        strip = pilot.app.workspace.strip
-        before = strip.visual.spans
+        transcript = pilot.app.workspace.transcript
+        before = list(transcript.last_answer.strategies)
         slider = slider_of(screen, "resample_min_entropy")
         assert slider.render().plain.startswith("■ H >")
         assert slider.render().plain.rstrip().endswith(" 10")
@@ -77,32 +76,13 @@ async def test_text_plane_and_counts_change_together():
         assert "10 → " in slider.render().plain
         assert "change strategy" in str(screen.query_one("#changes", Label).visual)
         assert str(screen.query_one(Plane).visual) != plane
-        assert strip.visual.spans != before
+        assert transcript.last_answer.strategies != before
         await pilot.press("escape")
-        assert strip.visual.spans == before
-
-
-@pytest.mark.parametrize("size", [(20, 5), (60, 20), (80, 24), (120, 40), (200, 60)])
-async def test_the_settings_fit_any_screen_and_their_columns_have_headings(size):
-    async with tune(size) as (pilot, screen):
-        slider = slider_of(screen, "resample_min_entropy")
-        slider.focus()
-        await pilot.press(*["shift+left"] * 4)
-        await pilot.pause()
-        heading, row = screen.query_one(Headings).render().plain, slider.render().plain
-        if size[0] >= 60:
-            assert heading.index("at") == row.index(f"{slider.value:5.2f}")
-            assert heading.endswith("tokens: was → now")
-            assert max(len(heading), len(row)) <= slider.content_size.width, "nothing is cut"
-        assert " → " in row
-        assert screen.query_one(Plane).display is (size[0] >= 100), "sliders come first"
-        await pilot.press("right", "down", "up", "escape")
+        assert transcript.last_answer.strategies == before
 
 
 async def test_a_threshold_recolours_and_then_regenerates(make_chat):
-    app = make_chat()
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
+    async with chatting(make_chat, "hi") as (app, pilot):
         answer = app.workspace.transcript.last_answer
         decided = list(answer.strategies)
         await pilot.press("f3")
@@ -118,10 +98,7 @@ async def test_a_threshold_recolours_and_then_regenerates(make_chat):
         await pilot.press("f3")
         app.screen.query_one("#sampler", Select).value = "min_p"
         app.screen.query_one("#seed", Input).value = "42"
-        box = app.screen.query_one("#think", Checkbox)
-        assert "✓" in str(box.render())
-        box.value = False
-        assert "✓" not in str(box.render()), "it can be read without colours"
+        app.screen.query_one("#think", Checkbox).value = False
         assert not app.screen.query_one("#branch", Checkbox).value, "forks are off"
         app.screen.query_one("#ask", Checkbox).value = True
         await pilot.press("ctrl+r")
@@ -132,22 +109,6 @@ async def test_a_threshold_recolours_and_then_regenerates(make_chat):
         assert app.workspace.profile.think.max_insertions == 0
         assert app.workspace.profile.branch.max_branches > 0, "who is asked at forks wants them"
         assert {s.strategy for s in app.workspace.last_steps} == {"sample"}
-
-
-async def test_a_key_shows_the_answer_as_it_was_decided(make_chat):
-    app = make_chat()
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
-        answer = app.workspace.transcript.last_answer
-        decided = list(answer.strategies)
-        await pilot.press("f3")
-        slider_of(app.screen, "resample_min_entropy").focus()
-        await pilot.press(*["shift+right"] * 4)
-        shown = [list(answer.strategies)]
-        for _ in range(2):
-            await pilot.press("b")
-            shown.append(list(answer.strategies))
-        assert [strategies == decided for strategies in shown] == [False, True, False]
 
 
 async def test_settings_wait_for_the_model(make_chat):
@@ -165,11 +126,8 @@ async def test_settings_wait_for_the_model(make_chat):
         assert app.workspace.profile == profile
 
 
-@pytest.mark.parametrize("leaving", ["escape", "ctrl+z"])
-async def test_mistakes_are_reported_and_settings_discarded(make_chat, leaving):
-    app = make_chat()
-    async with running(app) as pilot:
-        await ask(pilot, "hi")
+async def test_mistakes_are_reported_and_settings_discarded(make_chat):
+    async with chatting(make_chat, "hi") as (app, pilot):
         answer = app.workspace.transcript.last_answer
         decided = list(answer.strategies)
         await pilot.press("f3")
@@ -183,50 +141,28 @@ async def test_mistakes_are_reported_and_settings_discarded(make_chat, leaving):
             assert message in text_of(app, "#changes")
             field.value = before
 
-        await refused("seed", "many", "seed must be a whole number, not 'many'")
+        await refused("seed", "many", "seed must be a whole number")
         await refused("temperature", "-3", "temperature must be")
         screen.query_one("#temperature", Input).value = "1"
         screen.query_one("#profile", Input).focus()
         await refused("profile", "absent", "no profile 'absent'")
         slider_of(screen, "resample_min_entropy").focus()
-        await pilot.press(*["shift+right"] * 4, leaving)
+        await pilot.press(*["shift+right"] * 4, "escape")
         assert app.screen is not screen
         assert answer.strategies == decided
         assert app.workspace.profile == Profile.load()
 
 
-async def test_a_threshold_beyond_the_usual_scale_is_not_moved_down(make_chat):
-    far = Profile.load().replace({"thresholds": {"resample_min_varentropy": 16.57}})
-    app = make_chat(profile=far)
-    async with running(app) as pilot:
-        await idle(pilot)
-        await pilot.press("f3")
-        slider = slider_of(app.screen, "resample_min_varentropy")
-        slider.focus()
-        await pilot.press("right")
-        assert slider.value == 16.67
-        await pilot.press(*["shift+right"] * 5)
-        assert slider.value == 20
-        await pilot.press("left")
-        assert slider.value == 19.9
-
-
 async def test_a_profile_needs_no_enter_and_keeps_thresholds_that_are_moved_then(
     make_chat, tmp_path
 ):
-    app = make_chat()
     mine = tmp_path / "mine.toml"
     mine.write_text("[thresholds]\nlow_entropy = 0.7\n")
-    async with running(app) as pilot:
-        await idle(pilot)
+    async with chatting(make_chat) as (app, pilot):
         await pilot.press("f3")
         screen = app.screen
         field = screen.query_one("#profile", Input)
         field.focus()
-        field.value = "absent"
-        await pilot.press("ctrl+r")
-        assert app.screen is screen
-        assert "no profile 'absent'" in text_of(app, "#changes")
         field.value = str(mine)
         slider_of(screen, "low_entropy").focus()
         await pilot.pause()
@@ -236,12 +172,8 @@ async def test_a_profile_needs_no_enter_and_keeps_thresholds_that_are_moved_then
         assert app.workspace.profile.thresholds.low_entropy == 0.8
 
 
-async def test_options_hold_from_the_next_answer_on_where_a_sampler_takes_them(
-    make_chat,
-):
-    app = make_chat()
-    async with running(app) as pilot:
-        await idle(pilot)
+async def test_options_hold_from_the_next_answer_on_where_a_sampler_takes_them(make_chat):
+    async with chatting(make_chat) as (app, pilot):
         await pilot.press("f3")
         app.screen.query_one("#max_tokens", Input).value = "5"
         app.screen.query_one("#top_k", Input).value = "3"
@@ -259,10 +191,8 @@ async def test_options_hold_from_the_next_answer_on_where_a_sampler_takes_them(
 
 
 async def test_thresholds_are_saved_as_a_profile(make_chat, tmp_path):
-    app = make_chat()
     path = tmp_path / "mine.toml"
-    async with running(app) as pilot:
-        await idle(pilot)
+    async with chatting(make_chat) as (app, pilot):
         await pilot.press("f3", "shift+right", "ctrl+s")
         await fill(pilot, str(path))
         await until(pilot, lambda: "saved" in notices(app))

@@ -2,7 +2,7 @@
 
 from entropix_mlx.tui.viewer import SPEEDS, Replay
 from tests.steps import make_step, make_steps
-from tests.tui.conftest import make_viewer, running, until
+from tests.tui.conftest import until, viewing
 
 STEPS = [make_step(n, f" w{n}", time=5.0 + n) for n in range(10)]
 
@@ -31,8 +31,7 @@ def test_a_replay_begins_at_the_cursor_and_times_may_go_back():
 
 
 async def test_space_plays_pauses_and_goes_on():
-    app = make_viewer(make_steps(40))
-    async with running(app) as pilot:
+    async with viewing(make_steps(40)) as (app, pilot):
         workspace, status = app.workspace, app.workspace.status
         await pilot.press("space", "minus", "minus")
         assert status.progress == "playing ×0.25"
@@ -47,14 +46,3 @@ async def test_space_plays_pauses_and_goes_on():
         await until(pilot, lambda: not status.progress)
         assert len(workspace.last_steps) == 40
         assert workspace.why.visual.plain.startswith("stopped")
-
-
-async def test_escape_shows_the_whole_answer_again():
-    app = make_viewer(make_steps(40))
-    async with running(app) as pilot:
-        await pilot.press("home", *["right"] * 10, "space", "minus")
-        await until(pilot, lambda: 10 < len(app.workspace.last_steps) < 40)
-        await pilot.press("escape")
-        assert len(app.workspace.last_steps) == 40
-        await pilot.press("plus")
-        assert not app.workspace.status.progress

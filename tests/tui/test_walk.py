@@ -70,7 +70,6 @@ async def in_the_tokens(pilot):
 
 
 async def answering(pilot):
-    pilot.app.backend.recording.pace = 0.01
     await idle(pilot)
     await pilot.press("h", "i", "enter")
     await until(pilot, lambda: pilot.app.status.state is State.GENERATING)
@@ -89,18 +88,16 @@ SIZES = [(40, 12), (60, 20), (80, 24), (120, 40), (200, 60)]
 STATES = [idle, asked, in_the_tokens, answering, loading, failed]
 
 
-def recorded():
+def recorded(pace=0.0):
     steps = make_steps(40)
-    return Recording(
-        Conversation(turns=[Turn("hi", [Reply(1, steps), Reply(2, steps[:9])])]), pace=0.0
-    )
+    turn = Turn("hi", [Reply(1, steps), Reply(2, steps[:9])])
+    return Recording(Conversation(turns=[turn]), pace=pace)
 
 
-@pytest.mark.parametrize("size", [SIZES[0]], ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-async def test_every_key_in_every_state(state, size):
-    app = ChatApp(ChatSession(RecordedSource(recorded())))
-    async with running(app, size) as pilot:
+async def test_every_key_in_every_state(state):
+    app = ChatApp(ChatSession(RecordedSource(recorded(0.01 if state is answering else 0.0))))
+    async with running(app, SIZES[0]) as pilot:
         await state(pilot)
         focused = app.focused
         for key in KEYS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from entropix_mlx.palette import QUESTIONS
 
 from ..keys import bind
 
+PLACEHOLDER = "Ask something; ↑ brings a question to try. Enter sends."
 NEW_LINE = ("shift+enter", "ctrl+j")
 PAGES = {"/": "app.command_palette", "?": "app.help"}
 """What a character opens in an empty field."""
@@ -25,7 +27,7 @@ class Composer(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("composer.tab", "tab", "app.tokens", "Inspect tokens", footer=True),
-        bind("composer.send", "enter", "send", "Send", shown="Enter", priority=True),
+        bind("composer.send", "enter", "send", "Send", priority=True),
         bind("composer.newline", ",".join(NEW_LINE), "new_line", "New line", shown="Ctrl+J"),
         bind("composer.earlier", "up", "earlier", "Earlier question", shown="↑ ↓"),
         bind("composer.later", "down", "later"),
@@ -38,35 +40,33 @@ class Composer(TextArea):
         question: UserMessage
 
     def __init__(self, *, id: str) -> None:
-        placeholder = "Ask something; ↑ brings a question to try. Enter sends."
-        super().__init__(id=id, placeholder=placeholder, highlight_cursor_line=False)
+        super().__init__(id=id, placeholder=PLACEHOLDER, highlight_cursor_line=False)
         self.turn: int | None = None
         """The turn whose question is edited here; None for a new question."""
         self._sent = list(reversed(QUESTIONS))  # ↑ in an empty chat brings one
         self._recalled = len(self._sent)  # index in `_sent`; its length: what is being typed
         self._unsent = ""
+        self._offered: Callable[[], object] | None = None
+
+    def offer(self, text: str, take: Callable[[], object]) -> None:
+        """Show a line in the empty field, where Enter calls `take` once."""
+        self.placeholder, self._offered = text, take
 
     @property
     def question(self) -> UserMessage:
         return UserMessage(self.text, self.turn)
 
     def write(self, question: UserMessage) -> None:
-        """Put a question into the field, in place of what is there."""
         self.turn = question.turn
         self._replace(question.text)
 
     def clear_sent(self, text: str) -> None:
         """Remove a text that was sent, and remember it; what was typed since then stays."""
         self.turn = None
-        self.remember([text])
-        self._replace(self.text.removeprefix(text))
-
-    def remember(self, texts: list[str]) -> None:
-        """Add sent texts to the history that ↑ brings back."""
-        for text in texts:
-            if text.strip() and text not in self._sent[-1:]:
-                self._sent.append(text)
+        if text not in self._sent[-1:]:
+            self._sent.append(text)
         self._recalled, self._unsent = len(self._sent), ""
+        self._replace(self.text.removeprefix(text))
 
     def action_send(self) -> None:
         """Send the text, once the keys that were pressed before are in it."""
@@ -100,19 +100,22 @@ class Composer(TextArea):
     def _send(self) -> None:
         if self.text.strip():
             self.post_message(self.Sent(self.question))
+        elif self._offered is not None:
+            take, self._offered, self.placeholder = self._offered, None, PLACEHOLDER
+            take()
 
     def _replace(self, text: str) -> None:
         self.text = text
         self.move_cursor(self.document.end)
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
+        """Open a page, or begin a line, before the text area takes the key."""
         page = None if self.text else PAGES.get(event.character or "")
         if event.key in NEW_LINE:
             self.action_new_line()
         elif page is not None:
             await self.run_action(page)
-        if event.key in NEW_LINE or page is not None:
-            event.prevent_default()
-            event.stop()
+        else:
             return
-        await super()._on_key(event)
+        event.prevent_default()
+        event.stop()

@@ -13,16 +13,17 @@ from collections.abc import Mapping
 from textual.content import Content
 from textual.style import Style
 
-from entropix_mlx.palette import SHORT_NAMES, SWATCHES, printable
+from entropix_mlx.palette import SHORT_NAMES, SWATCHES
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
-from entropix_mlx.step import Fork, Strategy
+from entropix_mlx.step import Strategy
 from entropix_mlx.traces.explain import words
+from entropix_mlx.traces.scales import fitting_scales
 
-from ..drawing import DIM, bar, by_profile, runs, scales
+from ..drawing import DIM, Drawn, bar, runs
 from ..help_text import reachable
+from ..inspector.inspector import draw_branches
 from ..styles import COLOURS, STYLES
-from .drawn import Drawn
 
 NARROWEST = 32
 """Cells that the gauges take at least."""
@@ -33,11 +34,6 @@ NAME, LONGEST = 11, 15
 MEANING = 1 + max(map(len, SHORT_NAMES.values()))
 NUMBERS, SHORTEST = 9, 3
 """Cells of a count with its share, and of a bar at least."""
-BAR_WIDTH = 6
-MOST_STRAIN = 10.0
-"""Bits at the end of the bar: the constraint forbids what the model is 99.9 % sure of."""
-TEXT_INDENT = BAR_WIDTH + 10
-"""Cells before the text of a branch."""
 
 
 class Bars(Drawn):
@@ -52,11 +48,9 @@ class Bars(Drawn):
         ended = answer.steps and step is None
         title = f"averages over {len(answer.steps)} tokens" if ended else ""
         bars = draw_bars(answer.values, style, answer.profile, width, title)
-        if answer.strain is not None:
-            bars += Content("\n") + draw_strain(answer.strain, style, width)
         if answer.fork is not None:
-            bars = in_place_of(bars, draw_race(answer.fork, width))
-        self.draw_content(bars)
+            bars = in_place_of(bars, draw_branches(answer.fork, width, running=True))
+        self.show(bars)
 
 
 class Counts(Drawn):
@@ -66,7 +60,7 @@ class Counts(Drawn):
         answer, width = self.answer, self.content_size.width - 1
         if answer is not None and width >= NARROWEST:
             counts = answer.summary.strategies
-            self.draw_content(draw_counts(counts, width, answer.decides, answer.profile))
+            self.show(draw_counts(counts, width, answer.decides, answer.profile))
 
 
 def in_place_of(drawing: Content, other: Content) -> Content:
@@ -76,11 +70,9 @@ def in_place_of(drawing: Content, other: Content) -> Content:
     return Content("\n").join(lines[:height])
 
 
-@by_profile
-def threshold_line(profile: Profile, name: str, width: int) -> Content:
+def threshold_line(profile: Profile, name: str, most: float, width: int) -> Content:
     """Return the line below a measurement's bar: a strategy's glyph at each threshold."""
     line = [("·", DIM)] * width
-    most = scales(profile)[name].most
     for row in table(profile):
         if row.strategy not in reachable(profile):
             continue
@@ -100,7 +92,7 @@ def draw_bars(
     """
     lines = [Content.styled(title, DIM)] if title else []
     descriptions = {} if title else words(profile, values)  # an average lies in no region
-    for name, scale in scales(profile).items():
+    for name, scale in fitting_scales(profile).items():
         if name not in THRESHOLDS:
             continue
         value = values.get(name, math.nan)
@@ -110,17 +102,9 @@ def draw_bars(
         lines += [
             Content.assemble((scale.label, DIM), f"  {word}{number}"),
             Content.styled(bar(value, scale.most, width), style),
-            threshold_line(profile, name, width),
+            threshold_line(profile, name, scale.most, width),
         ]
     return Content("\n").join(lines)
-
-
-def draw_strain(strain: float, style: Style, width: int) -> Content:
-    """Return how much a constraint changes, as a bar."""
-    label, number = "strain", f"{strain:.2f} bits"
-    gap = " " * (width - len(label) - len(number))
-    heading = Content.assemble((label, DIM), f"{gap}{number}")
-    return heading + Content("\n") + Content.styled(bar(strain, MOST_STRAIN, width), style)
 
 
 def draw_counts(
@@ -150,29 +134,4 @@ def draw_counts(
         styled = Content.styled(name, STYLES[strategy])
         drawn_bar = Content.styled(drawn, COLOURS[strategy])
         lines.append(styled + Content(gap) + drawn_bar + Content(number))
-    return Content("\n").join(lines)
-
-
-def draw_race(fork: Fork, width: int) -> Content:
-    """Return a line per branch: its score against the first, and the end of its text so far.
-
-    The bar shows exp(mean log p): about the mean probability of a token. Scores are in nats/token.
-    """
-    length = max(len(branch.tokens) for branch in fork.branches)
-    short = f"{SWATCHES[Strategy.BRANCH].glyph} {len(fork.branches)} branches, token {length}"
-    heading = next(
-        text
-        for text in (f"{short}; scores in nats/token", short)
-        if len(text) <= width or text is short
-    )
-    lines = [Content.styled(heading, COLOURS[Strategy.BRANCH])]
-    room = max(1, width - TEXT_INDENT)
-    for number, branch in enumerate(fork.branches):
-        leads = number == fork.winner
-        text = printable(branch.text).replace("\n", "⏎")
-        tail = text if len(text) <= room else f"…{text[1 - room :]}"
-        style = COLOURS[Strategy.BRANCH] if leads else DIM
-        drawn = bar(math.exp(min(0.0, branch.mean_logprob)), 1.0, BAR_WIDTH)
-        score = f" {branch.lead or 0.0:+6.2f} {'▸' if leads else ' '}"
-        lines.append(Content.assemble((drawn, style), score, (tail, style)))
     return Content("\n").join(lines)

@@ -19,11 +19,11 @@ from entropix_mlx.palette import SHORT_NAMES, SWATCHES
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import first_fit, table
 from entropix_mlx.step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
+from entropix_mlx.traces.scales import fitting_scales
 
 from ..answer import Answer
-from ..drawing import DIM, OVERFLOW, runs, scales
+from ..drawing import DIM, OVERFLOW, Drawn, runs
 from ..styles import COLOURS, faded, tinted
-from .drawn import Drawn
 
 NAMES: dict[Strategy, tuple[str, ...]] = {
     **{strategy: (name,) for strategy, name in SHORT_NAMES.items()},
@@ -46,8 +46,6 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 Cell = tuple[str, Strategy, Style]
 """A character, the region that it lies in, and its style."""
-Lines = dict[int, tuple[tuple[str, list[Cell]], Content]]
-"""Lines by their numbers: the axis and the cells, and the content of both."""
 Mark = tuple[Step, Strategy]
 """A token, and the strategy in whose colour it is shown."""
 
@@ -63,7 +61,7 @@ class Map(NamedTuple):
     @classmethod
     def of(cls, profile: Profile, columns: int, lines: int) -> Map:
         """Return a map whose scales hold a profile's thresholds."""
-        fitting = scales(profile)
+        fitting = fitting_scales(profile)
         return cls(columns, lines, fitting["entropy"].most, fitting["varentropy"].most)
 
     def place(self, entropy: float, varentropy: float, fine: int = 1) -> tuple[int, int]:
@@ -83,6 +81,31 @@ class Map(NamedTuple):
         )
 
 
+class Background(NamedTuple):
+    """The regions of a plane and their names, without any token."""
+
+    plane: Map
+    cells: list[list[Cell]]
+    names: dict[tuple[int, int], Cell]
+    """The letters of the regions' names, by column and line."""
+
+    @classmethod
+    def of(cls, profile: Profile, plane: Map) -> Background:
+        """Return tinted regions with their borders, and each name in the middle of its region."""
+        found = regions(profile, plane)
+        cells = [
+            [
+                (_corner(found, column, line), strategy, _style(strategy))
+                for column, strategy in enumerate(strategies)
+            ]
+            for line, strategies in enumerate(found)
+        ]
+        names: dict[tuple[int, int], Cell] = {}
+        for strategy, candidates in NAMES.items():
+            names |= _name_cells(found, strategy, candidates)
+        return cls(plane, cells, names)
+
+
 def regions(profile: Profile, plane: Map) -> list[list[Strategy]]:
     """Return the strategy in the middle of each cell, for a margin that allows a fork."""
     rows, rest = table(profile), (0.0,) * (len(Metrics._fields) - 2)
@@ -95,18 +118,6 @@ def regions(profile: Profile, plane: Map) -> list[list[Strategy]]:
     ]
 
 
-def draw_map(profile: Profile, plane: Map) -> list[list[Cell]]:
-    """Return the cells of the map without tokens: tinted regions and their borders."""
-    found = regions(profile, plane)
-    return [
-        [
-            (_corner(found, column, line), strategy, _style(strategy))
-            for column, strategy in enumerate(strategies)
-        ]
-        for line, strategies in enumerate(found)
-    ]
-
-
 def _corner(found: list[list[Strategy]], column: int, line: int) -> str:
     """Return the border at the lower left corner of a cell; at the edges, borders go on."""
     left, below = max(0, column - 1), min(len(found) - 1, line + 1)
@@ -116,27 +127,24 @@ def _corner(found: list[list[Strategy]], column: int, line: int) -> str:
     return _CORNERS[sum(arm << place for place, arm in enumerate(arms))]
 
 
-def names(profile: Profile, plane: Map) -> dict[tuple[int, int], Cell]:
-    """Return the letters of the regions' names, each in the middle of its region, by place."""
-    found = regions(profile, plane)
-    letters: dict[tuple[int, int], Cell] = {}
-    for strategy, called in NAMES.items():
-        spans = [
-            (len(span), line, span[0])
-            for line, strategies in enumerate(found)
-            for same, group in itertools.groupby(range(plane.columns), key=strategies.__getitem__)
-            if same is strategy and (span := list(group))
-        ]
-        widest = [span for span in spans if span[0] == max(spans)[0]]
-        for name in (name for name in called if widest and len(name) + 2 <= widest[0][0]):
-            length, line, start = widest[(len(widest) - 1) // 2]
-            first = start + (length - len(name) + 1) // 2
-            style = _style(strategy, strategy)
-            letters |= {
-                (first + n, line): (letter, strategy, style) for n, letter in enumerate(name)
-            }
-            break
-    return letters
+def _name_cells(
+    found: list[list[Strategy]], strategy: Strategy, candidates: Sequence[str]
+) -> dict[tuple[int, int], Cell]:
+    """Return the letters of the first name that fits into a strategy's region, in its middle."""
+    spans = [
+        (len(span), line, span[0])
+        for line, strategies in enumerate(found)
+        for same, group in itertools.groupby(range(len(strategies)), key=strategies.__getitem__)
+        if same is strategy and (span := list(group))
+    ]
+    widest = [span for span in spans if span[0] == max(spans)[0]]
+    name = next((name for name in candidates if widest and len(name) + 2 <= widest[0][0]), None)
+    if name is None:
+        return {}
+    length, line, start = widest[(len(widest) - 1) // 2]
+    first = start + (length - len(name) + 1) // 2
+    style = _style(strategy, strategy)
+    return {(first + n, line): (letter, strategy, style) for n, letter in enumerate(name)}
 
 
 def within(cells: list[list[Cell]], strategy: Strategy, column: int, line: int) -> tuple[int, int]:
@@ -148,10 +156,11 @@ def within(cells: list[list[Cell]], strategy: Strategy, column: int, line: int) 
 
 
 class Cloud:
-    """A dot for each token of an answer."""
+    """A dot for each token of an answer, above the regions."""
 
-    def __init__(self, plane: Map) -> None:
-        self.plane = plane
+    def __init__(self, background: Background) -> None:
+        self.background = background
+        self.plane = background.plane
         self.cells: dict[tuple[int, int], tuple[int, Strategy]] = {}
         """By column and line: the braille dots, and the strategy of the last token there."""
         self.beyond_h = self.beyond_v = False
@@ -186,34 +195,16 @@ def _style(region: Strategy, strategy: Strategy | None = None, age: int | None =
     return tinted(region) + style
 
 
-class Background(NamedTuple):
-    """The regions of a plane and their names, without any token."""
-
-    cells: list[list[Cell]]
-    names: dict[tuple[int, int], Cell]
-
-    @classmethod
-    def of(cls, profile: Profile, plane: Map) -> Background:
-        return cls(draw_map(profile, plane), names(profile, plane))
-
-
-def draw_plane(
-    background: Background,
-    cloud: Cloud,
-    trail: Sequence[Mark],
-    pointed: Mark | None = None,
-    known: Lines | None = None,
-) -> Content:
+def draw_plane(cloud: Cloud, trail: Sequence[Mark], pointed: Mark | None = None) -> Content:
     """Return the plane with its axes.
 
     Args:
-        background: the regions.
         cloud: the dots of all tokens.
         trail: the last tokens; the newest, at the end, is highlighted.
         pointed: the token under the cursor: a crosshair takes the place of the trail.
-        known: the lines of the previous drawing, updated in place.
     """
-    plane, cells = cloud.plane, [list(line) for line in background.cells]
+    plane, background = cloud.plane, cloud.background
+    cells = [list(line) for line in background.cells]
 
     def put(x: int, y: int, text: str, strategy: Strategy | None, age: int | None = None) -> None:
         region = cells[y][x][1]
@@ -233,23 +224,21 @@ def draw_plane(
     for age, (step, strategy) in zip(range(len(trail) - 1, -1, -1), trail, strict=True):
         place = within(background.cells, strategy, *plane.place(step.entropy, step.varentropy))
         put(*place, glyph(step, strategy), strategy, age)
-    return Content("\n").join(_with_axes(cells, cloud, {} if known is None else known))
+    return _with_axes(cells, cloud)
 
 
-def _with_axes(cells: list[list[Cell]], cloud: Cloud, known: Lines) -> list[Content]:
+def _with_axes(cells: list[list[Cell]], cloud: Cloud) -> Content:
     plane = cloud.plane
     top = f"{plane.most_v:3.0f}{'▲' if cloud.beyond_v else '▏'}"
     edges = [top, "  V▏", *["   ▏"] * (plane.lines - 3), "  0▏"]
-    for number, line in enumerate(zip(edges, cells, strict=True)):
-        if number not in known or known[number][0] != line:
-            edge, row = line
-            drawn = runs([(edge, DIM), *((text, style) for text, _, style in row)])
-            known[number] = line, drawn
-    lines = [known[number][1] for number in range(plane.lines)]
+    lines = [
+        runs([(edge, DIM), *((text, style) for text, _, style in row)])
+        for edge, row in zip(edges, cells, strict=True)
+    ]
     end = OVERFLOW if cloud.beyond_h else f"{plane.most_h:.0f}"
     room = plane.columns - 1 - len(end)
     axis = f"{' ' * MARGIN_LEFT}0{'H bits · V bits²'.center(room)[:room]}{end}"
-    return [*lines, Content.styled(axis, DIM)]
+    return Content("\n").join([*lines, Content.styled(axis, DIM)])
 
 
 class Plane(Drawn):
@@ -259,32 +248,24 @@ class Plane(Drawn):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._background = Background([], {})
-        self._known: Lines = {}
         self._cloud: Cloud | None = None
-        self._of: tuple[Answer | None, Profile | None] = None, None  # what the cloud shows
-
-    @property
-    def map(self) -> Map | None:
-        """The map at the size of the widget; None where there is no room."""
-        columns, lines = self.content_size.width - MARGIN_LEFT, self.content_size.height - 1
-        if self.answer is None or columns < SMALLEST[0] or lines < SMALLEST[1]:
-            return None
-        return Map.of(self.answer.profile, columns, lines)
+        self._of: tuple[Answer, Profile] | None = None  # what the cloud shows
 
     def draw(self) -> None:
-        answer, plane = self.answer, self.map
-        if answer is None or plane is None:
-            self.draw_content(Content())
+        answer = self.answer
+        columns, lines = self.content_size.width - MARGIN_LEFT, self.content_size.height - 1
+        if answer is None or columns < SMALLEST[0] or lines < SMALLEST[1]:
+            self.show(Content())
             return
-        of = answer, answer.profile
-        if self._cloud is None or self._cloud.plane != plane or of != self._of:
-            self._of, self._background = of, Background.of(answer.profile, plane)
-            self._cloud = Cloud(plane)
-        new = slice(self._cloud.tokens, None)
-        self._cloud.add(answer.steps[new], answer.strategies[new])
+        plane, of = Map.of(answer.profile, columns, lines), (answer, answer.profile)
+        cloud = self._cloud
+        if cloud is None or cloud.plane != plane or of != self._of:
+            cloud = Cloud(Background.of(answer.profile, plane))
+            self._of, self._cloud = of, cloud
+        new = slice(cloud.tokens, None)
+        cloud.add(answer.steps[new], answer.strategies[new])
         marks = list(zip(answer.steps[-TRAIL:], answer.strategies[-TRAIL:], strict=True))
         pointed = None
         if answer.cursor is not None:
             pointed = answer.steps[answer.cursor], answer.strategies[answer.cursor]
-        self.draw_content(draw_plane(self._background, self._cloud, marks, pointed, self._known))
+        self.show(draw_plane(cloud, marks, pointed))

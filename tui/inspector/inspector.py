@@ -14,19 +14,10 @@ from textual.widgets import Static
 from entropix_mlx.chat.events import StepRead
 from entropix_mlx.palette import NOT_MEASURED, SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import (
-    Alternative,
-    AttentionMap,
-    Branch,
-    DrawDistribution,
-    Fork,
-    Step,
-    Strategy,
-)
+from entropix_mlx.step import AttentionMap, Branch, DrawDistribution, Fork, Step, Strategy
 from entropix_mlx.traces.explain import ORIGINS, Case, explain
 from entropix_mlx.traces.scales import SCALES
 
-from ..containers import Blank
 from ..drawing import DIM, bar
 from ..styles import COLOURS, NAMED, STYLES, most_looked_at
 
@@ -44,16 +35,12 @@ CASE_WIDTH = 11
 """Cells that the longest strategy of a table takes, with its glyph."""
 
 
-class Inspector(Blank, VerticalScroll):
+class Inspector(VerticalScroll):
     """Shows the token under the cursor."""
-
-    DEFAULT_CSS = """
-    Inspector { padding: 0 1; }
-    Inspector Static { height: auto; margin-bottom: 1; }
-    """
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, can_focus=False)
+        self.page = Static()
         self._step: Step | None = None
         self._profile: Profile | None = None
         self._distribution: DrawDistribution | None = None
@@ -64,34 +51,27 @@ class Inspector(Blank, VerticalScroll):
         """Whether there is a model, which can continue with an alternative."""
 
     def compose(self) -> ComposeResult:
-        for name in ("token", "alternatives", "attention", "branches", "decision", "measurements"):
-            yield Static(id=f"inspector-{name}")
+        yield self.page
 
     @property
-    def alternative(self) -> Alternative | None:
-        if self._step is None or not 0 <= self._selected < len(self._step.top_logprobs):
-            return None
-        return self._step.top_logprobs[self._selected]
+    def _losing(self) -> list[Branch]:
+        """The branches that can be selected: they come after the alternatives."""
+        fork = self._step.fork if self._step else None
+        branches = fork.branches if fork else ()
+        return [branch for n, branch in enumerate(branches) if fork and n != fork.winner]
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The tokens that stand here with the alternative; empty if none is selected."""
-        if self._branch is not None and self._step is not None and self._step.fork is not None:
-            return self._step.fork.branches[self._branch].tokens
-        return () if self.alternative is None else (self.alternative.token,)
+        """The tokens that stand here with the selection; empty if there is none."""
+        alternatives = self._step.top_logprobs if self._step else ()
+        branches = (branch.tokens for branch in self._losing)
+        options = [*((alternative.token,) for alternative in alternatives), *branches]
+        return options[self._selected] if 0 <= self._selected < len(options) else ()
 
     @property
-    def _losing(self) -> list[int]:
-        fork = self._step.fork if self._step else None
-        return [n for n in range(len(fork.branches)) if n != fork.winner] if fork else []
-
-    @property
-    def _branch(self) -> int | None:
-        """The losing branch that is selected: they come after the alternatives."""
-        if self._step is None or self._selected < len(self._step.top_logprobs):
-            return None
-        number = self._selected - len(self._step.top_logprobs)
-        return self._losing[number] if number < len(self._losing) else None
+    def _branch(self) -> Branch | None:
+        number = self._selected - len(self._step.top_logprobs if self._step else ())
+        return self._losing[number] if 0 <= number < len(self._losing) else None
 
     @property
     def hint(self) -> str:
@@ -153,20 +133,15 @@ class Inspector(Blank, VerticalScroll):
             alternatives.append(draw_steps(step, found))
         if step.top_logprobs and self.hint and branch is None:
             alternatives.append(Content.styled(self.hint, DIM))
-        parts = {
-            "token": Content.styled(title, HEADING),
-            "alternatives": Content("\n").join(alternatives),
-            "attention": Content(),
-            "decision": draw_decision(step, profile),
-            "measurements": draw_measurements(step),
-            "branches": draw_branches(fork, branch, width, hint) if fork else Content(),
-        }
-        if self.attention is not None:
-            parts["attention"] = draw_attention(self.attention, self.shares, width)
-        for name, content in parts.items():
-            part = self.query_one(f"#inspector-{name}", Static)
-            part.display = bool(content.plain)
-            part.update(content)
+        parts = [
+            Content.styled(title, HEADING),
+            Content("\n").join(alternatives),
+            draw_attention(self.attention, self.shares, width) if self.attention else Content(),
+            draw_branches(fork, width, branch, hint) if fork else Content(),
+            draw_decision(step, profile),
+            draw_measurements(step),
+        ]
+        self.page.update(Content("\n\n").join(filter(None, parts)))
 
 
 def token_text(text: str) -> str:
@@ -203,7 +178,6 @@ def draw_alternatives(
 
 
 def draw_attention(attention: AttentionMap, shares: Sequence[float], width: int) -> Content:
-    """Return the tokens that a token looked at most, with their shares as bars."""
     of = f"mean of {len(attention.layers)} layers, {len(attention.layers[0])} heads each"
     lines = [Content.styled("what it looked at most", HEADING), Content.styled(of, DIM)]
     most = most_looked_at(shares)[:NAMED]
@@ -281,25 +255,28 @@ def _draw_case(case: Case, decided: bool) -> list[Content]:
     return [left + right for left, right in zip(names, conditions, strict=False)]
 
 
-def draw_branches(fork: Fork, selected: int | None, width: int, hint: str = "") -> Content:
+def draw_branches(
+    fork: Fork, width: int, selected: Branch | None = None, hint: str = "", running: bool = False
+) -> Content:
     """Return the branches of a fork as a tree, with their scores against the first.
 
-    The text of the selected branch is shown in full, the others cut at the width.
+    The text of the selected branch is shown in full, the others cut at the width: at the end, or at
+    the beginning while they grow.
     """
-    count = len(fork.branches)
-    glyph = SWATCHES[Strategy.BRANCH].glyph
-    heading = f"{glyph} {count} branches compared, chosen by {fork.chosen_by}"
-    lines = [
-        Content.styled(heading, COLOURS[Strategy.BRANCH]),
-        Content.styled(SCORES, DIM),
-    ]
+    count, style = len(fork.branches), COLOURS[Strategy.BRANCH]
+    length = max(len(branch.tokens) for branch in fork.branches)
+    state = f", token {length}" if running else f" compared, chosen by {fork.chosen_by}"
+    heading = f"{SWATCHES[Strategy.BRANCH].glyph} {count} branches{state}"
+    lines = [Content.styled(heading, style), Content.styled(SCORES, DIM)]
+    room = max(1, width - SCORE_WIDTH - 2)
     for number, branch in enumerate(fork.branches):
         stem = "└" if number == count - 1 else "├"
-        mark = "✓" if number == fork.winner else "▸" if number == selected else " "
+        mark = "✓" if number == fork.winner else "▸" if branch is selected else " "
         text = printable(branch.text).replace("\n", "⏎")
+        if branch is not selected:
+            text = text[-room:] if running else text[:room]
         line = f"{stem}{mark}{_score(branch, first=number == 0):<{SCORE_WIDTH}}{text}"
-        style = HEADING if number in (fork.winner, selected) else DIM
-        lines.append(Content.styled(line if number == selected else line[:width], style))
+        lines.append(Content.styled(line, DIM if mark == " " else HEADING))
     return Content("\n").join([*lines, Content.styled(hint, DIM)] if hint else lines)
 
 

@@ -35,7 +35,6 @@ LINE = 200
 
 
 def pick_answer(turn: Turn) -> Picker:
-    """Return the list of all answers to a question, by number."""
     choices = (
         PickerOption(n, _answer_line(n, reply, turn)) for n, reply in enumerate(turn.answers)
     )

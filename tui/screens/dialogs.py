@@ -1,23 +1,37 @@
-"""Small questions to the user: a line, a longer text, yes or no, a branch of a fork."""
+"""Small questions to the user: a line, a longer text, yes or no; and how much room there is."""
 
 from __future__ import annotations
 
 from typing import ClassVar, TypeVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, Label, TextArea
 
-from ..containers import Sized
-
 T = TypeVar("T")
+WIDE, HIGH = 100, 20
+"""Columns and lines from which on the panel stands beside the text."""
+FLAT = 14
+"""Lines below which there is no room for lines that explain."""
+SMALLEST = 24, 6
 
 
-class Overlay(Sized, ModalScreen[T]):
+class Sized(Screen[T]):
+    """A screen whose classes say how much room there is, see entropix.tcss."""
+
+    def on_resize(self, event: events.Resize) -> None:
+        width, height = event.size
+        self.set_class(width < WIDE or height < HIGH, "-small")
+        self.set_class(height < FLAT, "-flat")
+        self.set_class(width < SMALLEST[0] or height < SMALLEST[1], "-tiny")
+
+
+class Overlay(ModalScreen[T], Sized[T]):
     """A screen over the chat that closes only while it is on top."""
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
@@ -35,43 +49,18 @@ class Dialog(Overlay[T | None]):
         super().__init__(id=id, classes="dialog")
 
 
-def field_row(label: str, name: str, value: object, placeholder: str) -> ComposeResult:
-    """Yield a label and a one-line field whose id is `name`."""
-    with Horizontal(classes="row"):
-        yield Label(label)
-        text = "" if value is None else str(value)
-        yield Input(text, placeholder=placeholder, id=name, compact=True)
-
-
-def number_in(field: Input, whole: bool) -> float | None:
-    """Return the number in a field; None if it is empty.
-
-    Raises:
-        ValueError: it is no number, or no whole one.
-    """
-    text = field.value.strip()
-    if not text:
-        return None
-    try:
-        return int(text) if whole else float(text)
-    except ValueError:
-        kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{field.id} must be {kind}, not {text!r}") from None
-
-
 class TextDialog(Dialog[str]):
     """Asks for a line of text."""
 
-    def __init__(self, title: str, text: str = "", placeholder: str = "") -> None:
+    def __init__(self, title: str, text: str = "") -> None:
         super().__init__()
         self._title = title
         self._text = text
-        self._placeholder = placeholder
 
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Label(Content(self._title))
-            yield Input(self._text, placeholder=self._placeholder)
+            yield Input(self._text)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)
@@ -85,7 +74,7 @@ class LongTextDialog(TextDialog):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Label(Content(self._title))
-            yield TextArea(self._text, placeholder=self._placeholder, tab_behavior="focus")
+            yield TextArea(self._text, tab_behavior="focus")
             yield Label("Ctrl+S accepts, Escape cancels", classes="hint")
 
     def action_take(self) -> None:

@@ -33,19 +33,16 @@ class FindBar(Overlay[None]):
     FindBar Label { width: auto; padding: 0 1; color: $text-muted; }
     """
 
-    def __init__(
-        self, conversation: Conversation, show: Callable[[Match], None], text: str = ""
-    ) -> None:
+    def __init__(self, conversation: Conversation, show: Callable[[Match], None]) -> None:
         super().__init__()
         self._conversation = conversation
         self._show = show
-        self._text = text
         self._places: list[Match] = []
         self._number = -1
 
     def compose(self) -> ComposeResult:
         with Horizontal():
-            yield Input(self._text, placeholder="find in this chat", compact=True)
+            yield Input(placeholder="find in this chat", compact=True)
             yield Label(KEYS)
 
     def on_input_changed(self, event: Input.Changed) -> None:

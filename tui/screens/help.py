@@ -14,7 +14,6 @@ from textual.widgets import Label, Static
 from entropix_mlx.profiles.profile import Profile
 
 from ..help_text import ALTERNATIVES, marks, measurements, strategies
-from ..keys import key_rows
 from .dialogs import Dialog
 
 
@@ -47,5 +46,6 @@ def _section(heading: str, content: Content) -> Content:
 
 
 def _key_table(heading: str, bindings: Sequence[BindingType]) -> Content:
-    lines = (f"{key:<9}{title}" for key, title in key_rows(bindings))
+    named = (b for b in bindings if isinstance(b, Binding) and b.description)
+    lines = (f"{b.key_display:<9}{b.description}" for b in named)
     return _section(heading, Content("\n".join(lines)))

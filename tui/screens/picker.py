@@ -111,7 +111,6 @@ class Picker(Dialog[Any]):
         self.dismiss(self._listed[event.option_index].value)
 
     def on_key(self, event: events.Key) -> None:
-        """Choose by a digit, where nothing is typed."""
         if not self._field and (event.character or "").isdecimal():
             number = int(event.character or 0) - 1
             if 0 <= number < len(self._listed) and not self._listed[number].disabled:

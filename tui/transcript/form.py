@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from textual.content import Content
@@ -28,7 +28,6 @@ def is_structured(steps: Sequence[Step]) -> bool:
 
 
 def form(steps: Sequence[Step]) -> Content:
-    """Return the form of an answer; empty where it is not a complete object or list."""
     if not is_structured(steps) or steps[-1].finish_reason is None:
         return Content()
     fields = [field for field in fields_of(steps) if field.pointer]
@@ -49,15 +48,6 @@ def value_line(name: str, value: Any, probability: float) -> Content:
     return Content.assemble(
         graded(probability), Content.styled(f" {printable(name)}: ", "bold"), shortened(text)
     )
-
-
-def alternatives_line(others: Iterable[tuple[str, str]]) -> Content:
-    """Return texts with the digits that take them, and what stands dim behind each."""
-    listed = (
-        Content.assemble(f"{number} {shortened(text)}", (f" {about}" if about else "", DIM))
-        for number, (text, about) in enumerate(others, 1)
-    )
-    return Content("  ").join(listed)
 
 
 def shortened(text: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
@@ -19,15 +20,14 @@ from entropix_mlx.chat.conversation import Conversation, Turn
 from entropix_mlx.palette import printable
 from entropix_mlx.step import AttentionMap, Step
 
-from ..containers import AutoScroll, Column
-from ..help_text import Welcome
+from ..help_text import COLOURINGS, Welcome
 from ..keys import bind
 from ..styles import Colouring, least_sure, looked_at, notable
 from .answer import AnswerView
 from .form import form
 
 
-class TurnView(Column):
+class TurnView(Vertical):
     """A question and the answer that is selected."""
 
     DEFAULT_CSS = """
@@ -37,10 +37,10 @@ class TurnView(Column):
     TurnView .form { padding-top: 1; }
     """
 
-    def __init__(self, turn: Turn, marks: bool, colouring: Colouring) -> None:
+    def __init__(self, turn: Turn, colouring: Colouring) -> None:
         super().__init__()
         self.turn = turn
-        self.answer = AnswerView(turn.answer.steps if turn.answers else (), marks, colouring)
+        self.answer = AnswerView(turn.answer.steps if turn.answers else (), colouring)
         self._form = Static(classes="form")
         self._question = Static(classes="question")
         self.shade(None)
@@ -66,7 +66,6 @@ class TurnView(Column):
         self._question.update(content)
 
     def show_form(self) -> None:
-        """Show the fields of a structured answer that has ended."""
         content = form(self.answer.steps)
         if content or self._form.display:  # an update lays the screen out again
             self._form.update(content)
@@ -102,17 +101,16 @@ class Newest(Static):
             self.parent.go_to_end()
 
 
-class Transcript(AutoScroll, can_focus=True):
+class Transcript(VerticalScroll, can_focus=True):
     """The conversation; the cursor keys go from token to token."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("transcript.leave", "tab", "app.leave_tokens", "Back", footer=True),
+        bind("transcript.leave", "tab", "app.focus('composer')", "Back", footer=True),
         bind("transcript.left", "left", "move(-1)", "Move", shown="← →", footer=True),
         bind("transcript.right", "right", "move(1)"),
-        bind("transcript.up", "up", "alternative(-1)", "Choose", shown="↑ ↓", footer=True),
-        bind("transcript.down", "down", "alternative(1)"),
-        bind("transcript.fork", "enter", "app.fork", "Continue with it", shown="Enter",
-             footer=True),
+        bind("transcript.up", "up", "app.alternative(-1)", "Choose", shown="↑ ↓", footer=True),
+        bind("transcript.down", "down", "app.alternative(1)"),
+        bind("transcript.fork", "enter", "app.fork", "Continue with it", footer=True),
         bind("transcript.next_mark", "n", "mark(1)", "Next unsure place",
              "a token that was hardly probable, a fork, a thought", shown="n N", footer=True),
         bind("transcript.previous_mark", "N", "mark(-1)"),
@@ -121,28 +119,24 @@ class Transcript(AutoScroll, can_focus=True):
         bind("transcript.attention", "v", "app.attention", "Attention",
              "what the token looked at, in question and answer", footer=True),
         bind("transcript.colours", "c", "colours", "Colours",
-             "of the strategy, of the surprise, none, or H as an underline", footer=True),
+             "strategy, surprise, none, H as an underline, or glyphs", footer=True),
         bind("transcript.previous", "left_square_bracket", "app.sibling(-1)", "Other answer",
              shown="[ ]", footer=True),
         bind("transcript.next", "right_square_bracket", "app.sibling(1)"),
-        bind("transcript.answers", "a", "app.answers", "All answers",
-             "to this question, with their scores", shown="a"),
-        bind("transcript.reasoning", "t", "reasoning", "Reasoning",
-             "unfold or fold the reasoning of a model", footer=True),
+        bind("transcript.answers", "a", "app.answers", "All answers", "with their scores"),
+        bind("transcript.reasoning", "t", "reasoning", "Reasoning", "fold or unfold", footer=True),
         bind("transcript.edit", "e", "app.edit", "Edit question", "change and resend the last one"),
-        bind("transcript.marks", "g", "marks", "Glyphs", "a glyph before each token"),
-        bind("transcript.markdown", "m", "markdown", "Markdown",
-             "answers as Markdown, or as tokens"),
+        bind("transcript.markdown", "m", "markdown", "Markdown", "in place of the tokens"),
         bind("transcript.copy", "y", "copy", "Copy answer", "the one with the cursor"),
         bind("transcript.theme", "T", "app.change_theme", "Theme", "colours of the screen"),
-        bind("transcript.first", "ctrl+a,home", "move(-100000)", "First, last token",
+        bind("transcript.first", "ctrl+a,home", "end(0)", "First, last token",
              shown="Ctrl+A E"),
-        bind("transcript.last", "ctrl+e,end", "move(100000)"),
+        bind("transcript.last", "ctrl+e,end", "end(1000000000)"),
         bind("transcript.pageup", "u", "page(-1)", "Scroll the text", shown="u d"),
         bind("transcript.pagedown", "d", "page(1)"),
-        bind("transcript.panelup", "less_than_sign", "panel(-1)", "Scroll the panel",
+        bind("transcript.panelup", "less_than_sign", "app.scroll_panel(-1)", "Scroll the panel",
              shown="< >"),
-        bind("transcript.paneldown", "greater_than_sign", "panel(1)"),
+        bind("transcript.paneldown", "greater_than_sign", "app.scroll_panel(1)"),
     ]  # fmt: skip
 
     @dataclass
@@ -151,21 +145,6 @@ class Transcript(AutoScroll, can_focus=True):
 
         step: Step | None
 
-    @dataclass
-    class AlternativeMoved(Message):
-        """The user selects another alternative."""
-
-        by: int
-
-    @dataclass
-    class PageTurned(Message):
-        """The user turns the page of the inspector."""
-
-        by: int
-
-    class ColouringChanged(Message):
-        """The colours of tokens show something else."""
-
     colouring: reactive[Colouring] = reactive(Colouring.STRATEGY, init=False)
     """What the user wants colours to show."""
     _left_end = False  # the user has scrolled up
@@ -173,7 +152,6 @@ class Transcript(AutoScroll, can_focus=True):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._turns: list[TurnView] = []
-        self._marks = False
         self._markdown = False
         self.cursor: int | None = None
         self._turn: int | None = None  # that of the cursor
@@ -191,9 +169,12 @@ class Transcript(AutoScroll, can_focus=True):
         self.mark_newest()
 
     @property
-    def follows_end(self) -> bool:
-        """Whether there is a conversation: the card of an empty chat stands at its top."""
-        return bool(self._turns)
+    def is_empty(self) -> bool:
+        return not self._turns
+
+    def watch_show_vertical_scrollbar(self, shown: bool) -> None:
+        """Follow the end of a text that is too long; the card of an empty chat stays at its top."""
+        self.anchor(shown and not self.is_empty)
 
     @property
     def last_answer(self) -> AnswerView | None:
@@ -212,12 +193,10 @@ class Transcript(AutoScroll, can_focus=True):
 
     @property
     def steps(self) -> list[Step]:
-        """The steps of the answer in which the cursor is, or else of the last one."""
         return self.answer.steps if self.answer is not None else []
 
     @property
     def seed(self) -> int | None:
-        """The seed of the answer in which the cursor is, or else of the last one."""
         turn = self._turns[self.turn].turn if self._turns else None
         return turn.answer.seed if turn is not None and turn.answers else None
 
@@ -238,8 +217,7 @@ class Transcript(AutoScroll, can_focus=True):
             # Textual keeps the drawn lines of a thousand widgets, also of those that are gone.
             view.query().refresh()
             await view.remove()
-        looks = self._marks, self.colouring
-        new = [TurnView(turn, *looks) for turn in conversation.turns[common:]]
+        new = [TurnView(turn, self.colouring) for turn in conversation.turns[common:]]
         self._turns = self._turns[:common] + new
         await self.mount_all(new)
         if new and self.show_vertical_scrollbar:  # wherever the user had scrolled to
@@ -250,19 +228,15 @@ class Transcript(AutoScroll, can_focus=True):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
-            case "move" | "mark" | "colours" | "marks" | "copy" | "markdown":
+            case "move" | "end" | "mark" | "colours" | "copy" | "markdown":
                 return bool(self.steps)
             case "reasoning":
-                return self.answer is not None and self.answer.has_reasoning
+                return self.answer is not None and bool(self.answer.reasoning)
         return True
 
     def point_at_least_sure(self) -> None:
-        """Put the cursor on the last answer's least sure place, or else on its last token."""
         place = least_sure(self.steps)
-        if place is None:
-            self.action_move(-1)
-        else:
-            self.point(place, follow=True)
+        self.point(len(self.steps) - 1 if place is None else place, follow=True)
 
     def append(self, steps: list[Step]) -> None:
         if self.last_answer is not None:
@@ -319,34 +293,33 @@ class Transcript(AutoScroll, can_focus=True):
     def show_question(self, turn: int) -> None:
         self.scroll_to_widget(self._turns[turn], top=True, animate=False)
 
-    def action_move(self, by: int) -> None:
-        """Move the cursor by some tokens, also to other answers; at first it marks the last one."""
-        if self.cursor is None:
-            turns = [n for n, view in enumerate(self._turns) if view.answer.steps]
-            if turns:
-                self.point(len(self._turns[turns[-1]].answer.steps) - 1, True, turns[-1])
-            if self.cursor is None or abs(by) == 1:
-                return
-        target, step = self.cursor + by, 1 if by > 0 else -1
-        beyond = self.answer is not None and not 0 <= target < len(self.answer.steps)
-        if beyond and abs(by) == 1:
-            others = range(self.turn + step, len(self._turns) if step > 0 else -1, step)
-            for turn in others:
-                if self._turns[turn].answer.steps:
-                    self.point(0 if step > 0 else 10**9, True, turn)
-                    return
-        self.point(target, follow=True)
-
-    def action_mark(self, by: int) -> None:
-        """Go to the next token that stands out, or to the one before; at the end, begin again."""
-        marks = [
+    def _places(self, select: Callable[[Sequence[Step]], Iterable[int]]) -> list[tuple[int, int]]:
+        """Return turn and index of some tokens of each answer."""
+        return [
             (turn, index)
             for turn, view in enumerate(self._turns)
-            for index in notable(view.answer.steps)
+            for index in select(view.answer.steps)
         ]
-        here = (self.turn, len(self.answer.steps) if self.answer else 0)
-        if self.cursor is not None:
-            here = (self.turn, self.cursor)
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor by some tokens, also to other answers; at first it marks the last one."""
+        places = self._places(lambda steps: range(len(steps)))
+        if places:
+            target = last = len(places) - 1
+            if self.cursor is not None:
+                target = places.index((self.turn, self.cursor)) + by
+            turn, index = places[min(max(target, 0), last)]
+            self.point(index, True, turn)
+
+    def action_end(self, index: int) -> None:
+        """Go to the first or the last token of an answer."""
+        self.point(index, follow=True)
+
+    def action_mark(self, by: int) -> None:
+        """Go to the next unsure place, or to the one before; at the end, begin again."""
+        marks = self._places(notable)
+        end = len(self.answer.steps) if self.answer else 0
+        here = (self.turn, end if self.cursor is None else self.cursor)
         ahead = [mark for mark in marks if (mark > here if by > 0 else mark < here)]
         around = [mark for mark in marks if mark[0] == self.turn]
         if not ahead and not around:
@@ -354,16 +327,6 @@ class Transcript(AutoScroll, can_focus=True):
             return
         turn, index = (ahead or around)[0 if by > 0 else -1]
         self.point(index, True, turn)
-
-    def action_alternative(self, by: int) -> None:
-        """Move over the alternatives, or scroll while there is no cursor."""
-        if self.cursor is None:
-            self.scroll_relative(y=by, animate=False)
-        else:
-            self.post_message(self.AlternativeMoved(by))
-
-    def action_panel(self, by: int) -> None:
-        self.post_message(self.PageTurned(by))
 
     def action_page(self, by: int) -> None:
         """Scroll by a page; at the end, follow the text again."""
@@ -388,18 +351,13 @@ class Transcript(AutoScroll, can_focus=True):
         super().watch_scroll_y(old_value, new_value)
         self.mark_newest()
 
-    def action_marks(self) -> None:
-        self._marks = not self._marks
-        for turn in self._turns:
-            turn.answer.show_marks(self._marks)
-
     def action_colours(self) -> None:
         self.colouring = self.colouring.following
+        self.notify(COLOURINGS[self.colouring], timeout=2)
 
     def watch_colouring(self) -> None:
         for turn in self._turns:
             turn.answer.show_colouring(self.colouring)
-        self.post_message(self.ColouringChanged())
 
     def action_reasoning(self) -> None:
         """Unfold the reasoning of all answers, or fold it where some is unfolded."""

@@ -19,13 +19,13 @@ from entropix_mlx.traces.scales import SCALES
 from ...drawing import DIM, HEIGHTS, runs
 from ...styles import COLOURS
 
-NAME_WIDTH, TRACK_WIDTH = 11, 14
+NAME_WIDTH, TRACK_WIDTH = 11, 13
 SHORTEST_TRACK = 4
 NUMBERS = 22
 """Cells of the number with its unit, and of what would change."""
 SHARE_STEP, BITS_STEP = 0.02, 0.1
 """The step of a key for a threshold whose scale ends at 1, and for one of bits or bits²."""
-HEADINGS = ("threshold", "all tokens", " at", "tokens: was → now")
+HEADINGS = "threshold   all tokens   at  tokens: was → now"
 """Of the columns: the name, the track, the number, and the tokens of the strategy."""
 LETTERS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
 
@@ -51,22 +51,6 @@ THRESHOLDS = {
     "resample_min_varentropy": Threshold(Strategy.RESAMPLE, "varentropy", above=True),
 }
 """The thresholds of a profile by name, in the order of precedence."""
-
-
-def track_width(width: int) -> int:
-    return min(max(width - NAME_WIDTH - NUMBERS, SHORTEST_TRACK), TRACK_WIDTH)
-
-
-class Headings(Widget):
-    """The headings of the columns above the sliders."""
-
-    DEFAULT_CSS = "Headings { height: 1; color: $text-muted; text-wrap: nowrap; }"
-
-    def render(self) -> Content:
-        name, track, number, change = HEADINGS
-        cells = track_width(self.content_size.width)
-        over = track.center(cells) if len(track) <= cells else " " * cells
-        return Content(f"{name:{NAME_WIDTH}}{over}{number}{change:>{NUMBERS - len(number)}}")
 
 
 class Slider(Widget, can_focus=True):
@@ -130,7 +114,8 @@ class Slider(Widget, can_focus=True):
 
     @property
     def _track_width(self) -> int:
-        return track_width(self.content_size.width)
+        room = self.content_size.width - NAME_WIDTH - NUMBERS
+        return min(max(room, SHORTEST_TRACK), TRACK_WIDTH)
 
     def _track(self, style: Style) -> Content:
         """Return a histogram of the tokens on the scale, with the threshold among them."""

@@ -20,20 +20,22 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.sampler_specs import FILTERS, SAMPLERS
 from entropix_mlx.profiles.sections import MOST_FORKS
 from entropix_mlx.settings import Settings, described
+from entropix_mlx.traces.scales import fitting_scales
 
 from ...answer import Answer
-from ...drawing import scales
 from ...gauges.plane import Plane
-from ..dialogs import Overlay, field_row, number_in
-from .sliders import THRESHOLDS, Headings, Slider
+from ..dialogs import Overlay
+from .sliders import HEADINGS, THRESHOLDS, Slider
 
 NAME_WIDTH = 12
 KEYS = "Enter use · Ctrl+R regenerate\nb before · Ctrl+S save profile · Esc discard"
+EMPTY = {"profile": "name or file", "max_tokens": "-1: no limit", "seed": "random"}
+"""What an empty field shows; those of the sampler's options, "the profile's"."""
 
 
 @dataclass(frozen=True)
 class TunedSettings:
-    """The result of the screen."""
+    """What the screen shows at first, and its result."""
 
     settings: Settings
     ask: bool
@@ -52,8 +54,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
 
     def __init__(
         self,
-        settings: Settings,
-        ask: bool,
+        tuned: TunedSettings,
         preview: Callable[[Profile | None], Answer],
         try_out: Callable[[TunedSettings], None],
         save: Callable[[Profile], None],
@@ -66,14 +67,13 @@ class TuneScreen(Overlay[TunedSettings | None]):
             save: asks for a file, and writes a profile into it.
         """
         super().__init__()
-        self._settings = settings
-        self._ask = ask
+        self._before = tuned
         self._preview = preview
         self._try_out = try_out
         self._save = save
         self._tried = False
         self._shows_before = False
-        self._profile = Profile.load(settings.profile)
+        self._profile = Profile.load(tuned.settings.profile)
         self._named = self._profile.name  # the one that is loaded
 
     def compose(self) -> ComposeResult:
@@ -85,7 +85,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
             yield Plane(id="tuning-plane")
 
     def _rows(self) -> ComposeResult:
-        settings, profile = self._settings, self._profile
+        settings, profile = self._before.settings, self._profile
         yield Label(Content("Settings"), classes="title")
         yield Select(
             [(name, name) for name in SAMPLERS],
@@ -94,23 +94,19 @@ class TuneScreen(Overlay[TunedSettings | None]):
             id="sampler",
             compact=True,
         )
-        yield from self._field("profile", profile.name, "name or file")
-        for name in FILTERS:
-            yield from self._field(name, getattr(settings, name), "the profile's")
-        yield from self._field("max_tokens", settings.max_tokens, "-1: no limit")
-        yield from self._field("seed", settings.seed, "random")
+        for name in ("profile", *FILTERS, "max_tokens", "seed"):
+            with Horizontal(classes="row"):
+                yield Label(name.replace("_", " ").ljust(NAME_WIDTH))
+                yield _field(name, profile.name if name == "profile" else getattr(settings, name))
         with Horizontal(classes="row"):
             thinks, forks = profile.think.max_insertions > 0, profile.branch.max_branches > 0
             yield Tick("think", thinks, id="think", compact=True)
             yield Tick("branch", forks, id="branch", compact=True)
-            yield Tick("ask", self._ask, id="ask", compact=True)
-        yield Headings()
+            yield Tick("ask", self._before.ask, id="ask", compact=True)
+        yield Label(HEADINGS, classes="hint")
         for name in THRESHOLDS:
             value = getattr(profile.thresholds, name)
             yield Slider(name, value, _scale(name, profile))
-
-    def _field(self, name: str, value: object, placeholder: str) -> ComposeResult:
-        return field_row(name.replace("_", " ").ljust(NAME_WIDTH), name, value, placeholder)
 
     def on_mount(self) -> None:
         """Begin at the first threshold: most users come for these."""
@@ -120,7 +116,6 @@ class TuneScreen(Overlay[TunedSettings | None]):
         self._say("← → move a threshold, Shift ten steps")
 
     def show_answer(self) -> None:
-        """Show the last answer's tokens as they were decided."""
         self._show(self._preview(None))
 
     def on_slider_changed(self) -> None:
@@ -131,7 +126,6 @@ class TuneScreen(Overlay[TunedSettings | None]):
         self._say(f"{preview.changed} of {len(preview.steps)} tokens change strategy")
 
     def on_select_changed(self) -> None:
-        """Show the options that the sampler takes."""
         for name in FILTERS:
             field = self.query_one(f"#{name}", Input)
             field.disabled = name not in self._taken
@@ -183,11 +177,10 @@ class TuneScreen(Overlay[TunedSettings | None]):
 
     def action_discard(self) -> None:
         self._preview(None)
-        self.dismiss(TunedSettings(self._settings, self._ask) if self._tried else None)
+        self.dismiss(self._before if self._tried else None)
 
     @property
     def _taken(self) -> frozenset[str]:
-        """The names of the options that the chosen sampler takes."""
         return frozenset(SAMPLERS[str(self.query_one("#sampler", Select).value)].takes)
 
     def _tuned(self) -> TunedSettings | None:
@@ -196,7 +189,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
             return None
         try:
             settings = replace(
-                self._settings,
+                self._before.settings,
                 sampler=str(self.query_one("#sampler", Select).value),
                 profile=self._changed_profile(),
                 max_tokens=self._number("max_tokens") or Settings.max_tokens,
@@ -250,15 +243,31 @@ class TuneScreen(Overlay[TunedSettings | None]):
 
     def _number(self, name: str) -> Any:
         field = self.query_one(f"#{name}", Input)
-        whole = float not in get_args(described()[name].type)
-        return None if field.disabled else number_in(field, whole)
+        if field.disabled or not field.value:
+            return None
+        whole = field.type == "integer"
+        if not field.is_valid:
+            raise ValueError(f"{name} must be a {'whole ' if whole else ''}number")
+        return int(field.value) if whole else float(field.value)
 
     def _say(self, text: str) -> None:
         self.query_one("#changes", Label).update(Content(text))
 
 
+def _field(name: str, value: object) -> Input:
+    fraction = float in get_args(described()[name].type)
+    return Input(
+        "" if value is None else str(value),
+        EMPTY.get(name, "the profile's"),
+        type="text" if name == "profile" else "number" if fraction else "integer",
+        valid_empty=True,
+        compact=True,
+        id=name,
+    )
+
+
 def _scale(threshold: str, profile: Profile) -> float:
-    return scales(profile)[THRESHOLDS[threshold].measurement].most
+    return fitting_scales(profile)[THRESHOLDS[threshold].measurement].most
 
 
 class Tick(Checkbox):
