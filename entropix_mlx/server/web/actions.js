@@ -93,7 +93,7 @@ function take(answer, { choices: [choice], usage }) {
   draw();
 }
 
-/** @returns {boolean} whether the question was sent */
+/** Send a question, and return whether it was sent. */
 export function ask(question) {
   if (!question.trim() || state.running) return false;
   const turn = chats.addTurn(state.chat, question.trim());

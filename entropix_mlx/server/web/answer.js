@@ -4,6 +4,7 @@ import { addAnswer } from "./chats.js";
 import { Icon, Problem, count, html, percent } from "./html.js";
 import { renderMarkdown } from "./markdown.js";
 import { RECORDED, state } from "./state.js";
+import { h } from "./vendor.js";
 
 /** The elements of each answer and what they were made for: an unchanged answer is not drawn again. */
 const drawn = new WeakMap();
@@ -13,9 +14,9 @@ function Tokens({ turn, answer }) {
   const markdown = state.settings.markdown && answer.steps[0].strain == null;
   const key = [answer.steps.length, pointed, markdown].join();
   if (drawn.get(answer)?.key !== key) drawn.set(answer, { key, elements: elements(answer, pointed, markdown) });
-  const look = (event) => {
-    const token = event.target.closest("[data-i]");
-    if (token && !event.target.closest("a")) point(turn, answer, Number(token.dataset.i));
+  const look = ({ target }) => {
+    const token = target.closest("[data-i]");
+    if (token && !target.closest("a")) point(turn, answer, Number(token.dataset.i));
   };
   const walk = (event) => {
     const places = { ArrowRight: pointed + 1, ArrowLeft: pointed - 1, Home: 0, End: answer.steps.length - 1 };
@@ -32,16 +33,20 @@ function elements({ steps }, pointed, markdown) {
   const attention = new Map(RECORDED?.attention[pointed]);
   const token = (step, text) => Token(step, text, step.index === pointed, attention.get(step.index));
   const thought = steps.filter((step) => step.reasoning);
-  let text = "";
+  let text = "", next = 0;
   const placed = steps.filter((step) => !step.reasoning).map((step) => {
-    const begin = text.length;
     text += step.text;
-    return { step, begin, end: text.length };
+    return { step, begin: text.length - step.text.length, end: text.length };
   });
-  /** Elements for the text between two characters. */
-  const leaf = (from, to) => placed
-    .filter(({ begin, end }) => begin < to && end > from)
-    .map(({ step, begin, end }) => token(step, text.slice(Math.max(from, begin), Math.min(to, end))));
+  /** Elements for the text between two characters, which comes after that of the call before. */
+  const leaf = (from, to) => {
+    const made = [];
+    while (placed[next]?.end <= from) next++;
+    for (let at = next, one; (one = placed[at])?.begin < to; at++) {
+      made.push(token(one.step, text.slice(Math.max(from, one.begin), Math.min(to, one.end))));
+    }
+    return made;
+  };
   return html`${thought.length > 0 && html`<details class="reasoning">
       <summary>reasoning, ${count(thought.length, "token")}</summary>
       ${thought.map((step) => token(step, step.text))}</details>`}
@@ -50,9 +55,8 @@ function elements({ steps }, pointed, markdown) {
 
 /** The element of a token, to which the selected one gave the share `seen` of its attention. */
 function Token({ index, strategy, origin }, text, on, seen) {
-  return html`<span class="token ${strategy} from-${origin} ${on ? "on" : ""}" data-i=${index}
-    title=${seen ? `${percent(seen, 1)} of the token's attention` : null}
-    style=${seen ? { "--seen": seen } : null}>${text}</span>`;
+  const attributes = seen && { title: `${percent(seen, 1)} of the token's attention`, style: { "--seen": seen } };
+  return h("span", { class: `token ${strategy} from-${origin} ${on ? "on" : ""}`, "data-i": index, ...attributes }, text);
 }
 
 function ending({ steps, totals }) {

@@ -106,7 +106,6 @@ if (RECORDED) {
   addEventListener("pagehide", () => keep(state.chat));
   describe().then(openNamed);
 }
-const escape = () => (state.pointed ? leave() : stop());
-addEventListener("keydown", ({ key }) => { if (key === "Escape" && !state.dialog) escape(); });
+addEventListener("keydown", ({ key }) => { if (key === "Escape" && !state.dialog) state.pointed ? leave() : stop(); });
 drawPage();
 (field() ?? document.querySelector(".text"))?.focus();

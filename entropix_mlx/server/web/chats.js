@@ -1,7 +1,6 @@
 /**
- * Chats, and the browser's storage of them. A chat is a list of turns, a turn is a question with answers,
- * of which it shows that at the index `at`. An answer has the steps of a trace, and in `how` the fields of
- * its request that thresholds depend on.
+ * Chats, and the browser's storage of them. A chat has turns; a turn has a question and answers, of which it
+ * shows that at `at`; an answer has the steps of a trace, and in `how` the fields that thresholds depend on.
  */
 const PREFIX = "entropix.chat.";
 const TITLE = 60;

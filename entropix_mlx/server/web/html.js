@@ -6,7 +6,6 @@ export const html = htm.bind(h);
 
 /** A token's text with its spaces and line ends visible. */
 export const visible = (text) => text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/\t/g, "⇥") || "∅";
-/** A share as text, such as "25.0 %". */
 export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 export const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 /** The glyph and the name of a strategy, such as "▲ fork". */
