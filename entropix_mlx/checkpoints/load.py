@@ -6,6 +6,7 @@ added here is what users of mlx-lm bring along (`Extras`), and the layout of the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from .. import limits
 from ..errors import (
     ModelNotFoundError,
+    PromptError,
     UnsupportedModelError,
     WeightsError,
     brief,
@@ -42,6 +44,11 @@ from .tokenizers import (
 )
 from .translation import limited, set_untruncated_yarn
 
+_log = logging.getLogger(__name__)
+NO_TEMPLATE = (
+    "this model has no chat template: entropix generate continues a text with it, entropix read"
+    " measures one; for a chat or fields choose an instruction-tuned model"
+)
 ADAPTERS, ADAPTERS_CONFIG = "adapters.safetensors", "adapter_config.json"
 
 
@@ -65,6 +72,7 @@ def load(
     tapped: bool = False,
     extras: Extras | None = None,
     group: mx.distributed.Group | None = None,
+    chat: bool = False,
 ) -> tuple[LanguageModel, TokenizerWrapper]:
     """Load a model and its tokenizer.
 
@@ -80,8 +88,10 @@ def load(
         tapped: have mlx-lm run a model of the Llama family, too.
         extras: adapters, a quantized cache and the like.
         group: the ranks that mlx-lm's ``shard`` splits the model over.
+        chat: refuse a model without a chat template, before its weights are read.
 
     Raises:
+        PromptError: `chat` is asked for, and the model has no chat template.
         ModelNotFoundError: there is no such model, or it cannot be downloaded.
         UnsupportedModelError: mlx-lm does not compute it; of a hub model, nothing was downloaded
             but its ``config.json``.
@@ -100,10 +110,11 @@ def load(
                 tokenizer = helper.submit(_tokenizer, view, config.get("eos_token_id"), path)
                 inner, _ = load_model(view, lazy=True, get_model_classes=classes)
                 set_untruncated_yarn(inner, config)
-                tokenizer.result()
+                _check_template(tokenizer.result().has_chat_template, chat)
         else:
             header = read_header(path)
             config = config_of(path, header)
+            _check_template(bool(header.metadata.get("tokenizer.chat_template")), chat)
             tokenizer = helper.submit(gguf_tokenizer, path, header.metadata)
             inner = load_gguf(path, header, config, classes)
         loaded = _made(inner, limited(config), extras, group, dequantize)
@@ -117,6 +128,14 @@ def load(
     if extras.chat_template_config:
         tokenizer.result()._chat_template_config = dict(extras.chat_template_config)
     return loaded, tokenizer.result()
+
+
+def _check_template(has_template: bool, chat: bool) -> None:
+    if has_template:
+        return
+    if chat:
+        raise PromptError(NO_TEMPLATE)
+    _log.info("this model has no chat template: it continues texts, and answers nobody")
 
 
 def _tokenizer(view: Path, ends: Any, where: Path) -> TokenizerWrapper:

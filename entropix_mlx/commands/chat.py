@@ -128,7 +128,8 @@ def _load(chosen: ModelOptions, model: str | None) -> tuple[LanguageModel, Token
     """Load a model: with the options of the command, unless another one was picked since."""
     from ..checkpoints.load import load
 
-    return load(model, extras=loading.extras(chosen) if model == chosen.model else None)
+    extras = loading.extras(chosen) if model == chosen.model else None
+    return load(model, extras=extras, chat=True)
 
 
 def _converse(session: ChatSession, color: Color) -> int:

@@ -77,7 +77,9 @@ def evaluate(
         )
         problems = _problems(task or (ARITHMETIC,), limit, seed, examples)
         planned = plan(problems, arms, model.name, form, seed, n)
-        code = answer_missing(model, planned, partial(answers, batch=batch.size), batch, keep)
+        code = answer_missing(
+            model, planned, partial(answers, batch=batch.size), batch, keep, chat=form == "chat"
+        )
         if code == INTERRUPTED:
             return code
         found = read_records(batch.output) if batch.output else found

@@ -90,6 +90,7 @@ def extract(
             answer,
             replace(batch, output=beside),
             lambda task, record: found.append(record),
+            chat=True,
         )
     if beside:
         found = list(written(beside))

@@ -1,5 +1,6 @@
 """Where there is no model: the offer on a terminal, and the error in a pipe."""
 
+import io
 import os
 import pty
 import subprocess
@@ -75,3 +76,26 @@ def test_chat_asks_before_it_opens_its_screen():
     os.close(ours)
     assert b"demo" in shown
     assert b"\x1b[?1049h" not in shown  # the full screen
+
+
+@pytest.fixture
+def base_model(tiny_folder):
+    """A model without a chat template."""
+    (tiny_folder / "chat_template.jinja").unlink()
+    return tiny_folder
+
+
+def test_a_model_without_a_chat_template_continues_texts_and_says_so(
+    entropix, base_model, tmp_path, monkeypatch
+):
+    for file in ("schema.json", "text.txt"):
+        (tmp_path / file).write_text("{}")
+    with_model = ("--model", base_model)
+    for asked in (("generate", "-p", "x", "-m", 2), ("read", tmp_path / "text.txt")):
+        code, _, err = entropix(*asked, *with_model)
+        assert (code, "no chat template" in err) == (0, True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("x\n"))
+    schema = ("--schema", tmp_path / "schema.json")
+    for asked in (("chat", "--plain"), ("extract", tmp_path / "text.txt", *schema)):
+        code, _, err = entropix(*asked, *with_model)
+        assert (code, "entropix generate" in err) == (2, True)

@@ -80,6 +80,8 @@ def answer_missing(
     answer: Callable[..., Iterable[tuple[TaskT, Record]]],
     batch: BatchOptions,
     keep: Callable[[TaskT, Record], None],
+    *,
+    chat: bool = False,
 ) -> int:
     """Answer the tasks that have no answer in a file yet, below a progress bar.
 
@@ -90,6 +92,7 @@ def answer_missing(
             call at each token; yields each task with its record as it ends.
         batch: the file of the answers, if there is one, and whether it may hold some.
         keep: takes each answer where there is no file.
+        chat: refuse a model without a chat template.
 
     Returns:
         An exit code.
@@ -114,7 +117,7 @@ def answer_missing(
     def speed() -> str:
         return f"{tokens / max(1e-9, time.perf_counter() - began):.1f} tokens/s"
 
-    ending = answer(*load_model(model), missing, on_token=on_token)
+    ending = answer(*load_model(model, chat=chat), missing, on_token=on_token)
     write = answers.write if answers else keep
     failures: list[str] = []
     several: list[Record] = []

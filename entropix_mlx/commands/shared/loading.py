@@ -32,13 +32,15 @@ LONGEST_ANSWER = 100
 STOPPED = "stopped; files that came whole are kept, and the same command goes on with the others"
 
 
-def load_model(options: ModelOptions) -> tuple[LanguageModel, TokenizerWrapper]:
+def load_model(
+    options: ModelOptions, *, chat: bool = False
+) -> tuple[LanguageModel, TokenizerWrapper]:
     from ...checkpoints.load import load
     from ...models.ranks import launched
 
     output.info(f"loading {output.shortened(options.name)} …")
     model = None if options.model is None else located(options.model)
-    return load(model, extras=extras(options), group=launched())
+    return load(model, extras=extras(options), group=launched(), chat=chat)
 
 
 def extras(options: ModelOptions) -> Extras:
