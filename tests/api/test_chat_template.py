@@ -1,28 +1,15 @@
-"""Chat templates: rendered as transformers renders them, and errors where they fail."""
+"""Chat templates: rendered by transformers, and one error where they fail."""
 
 import pytest
 
 from entropix_mlx.api.prompts import conversation_prompt
 from entropix_mlx.errors import PromptError
 
-CHATML = """{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
-{{ '<|im_start|>system\\nYou are helpful<|im_end|>\\n' }}{% endif %}{{'<|im_start|>' + \
-message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}\
-{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
-ORDINARY = [
-    CHATML,
+TEMPLATE = (
     "{{- bos_token }}{% for m in messages %}\n    {%- if m.role == 'system' %}\n {{ m.content|trim"
     " }}\n{% else %}[INST] {{ m['content'].strip() }} [/INST]{{ eos_token }}{% endif %}"
-    "{% endfor %}",
-    "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% if ns.n > 2 %}"
-    "{% break %}{% endif %}{{ ns.n }}:{{ m | tojson }}{{ m | tojson(indent=2) }}{% endfor %}",
-    "{% macro one(m) %}<{{ m.role | upper }}>{{ m.content }}{% endmacro %}{% for m in messages %}"
-    "{{ one(m) }}{% generation %}x{% endgeneration %}{% endfor %}{{ tools is none }}"
-    "{{ documents }}",
-    "{% if tools %}x{% endif %}{% if enable_thinking is defined and not enable_thinking %}off{%"
-    " endif %}{{ strftime_now('%Y') }}{{ dict(a=1) }}{% for k, v in messages[0].items() %}{{ k }}="
-    "{{ v }}{% endfor %}{{ range(3)|list }}{{ messages[-1].content.split(' ')[-1] }}{{ missing }}",
-]
+    "{% endfor %}"
+)
 CONVERSATION = [
     {"role": "system", "content": 'Be <brief> & "kind"'},
     {"role": "user", "content": " Hé, 日本? 😀\n"},
@@ -40,12 +27,10 @@ def with_template(byte_tokenizer, monkeypatch):
     return give
 
 
-@pytest.mark.parametrize("template", ORDINARY, ids=range(len(ORDINARY)))
-@pytest.mark.parametrize("messages", [CONVERSATION, CONVERSATION[1:2]], ids=["long", "short"])
-def test_the_text_is_that_of_transformers(with_template, template, messages):
-    tokenizer = with_template(template)
-    expected = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-    assert conversation_prompt(tokenizer, messages) == list(expected)
+def test_the_tokens_are_those_of_transformers(with_template):
+    tokenizer = with_template(TEMPLATE)
+    expected = tokenizer.apply_chat_template(CONVERSATION, add_generation_prompt=True)
+    assert conversation_prompt(tokenizer, CONVERSATION) == list(expected)
 
 
 def test_named_templates_have_a_default(with_template):

@@ -50,26 +50,61 @@ def test_a_chat_that_is_not_there_is_an_error(store, chat):
         store.load(chat)
 
 
+def run(store, chat, program, **options):
+    """Run a program that has the store and the id of a chat as `store` and `chat`."""
+    begun = (
+        "import sys; from pathlib import Path; from entropix_mlx.chat.conversation import Turn;"
+        "from entropix_mlx.chat.store import Store; store, chat = Store(Path(sys.argv[1])),"
+        " sys.argv[2]\n"
+    )
+    command = [sys.executable, "-c", begun + program, str(store.file), chat.id]
+    return subprocess.Popen(command, **options)
+
+
 def test_a_crash_is_reported_once(store):
     chat, other = talk("Cats?"), talk("Dogs?")
     for each in (chat, other):
         store.save(each)
-    program = "import sys; from pathlib import Path; from entropix_mlx.chat.store import Store; "
-    run = [sys.executable, "-c", program + "Store(Path(sys.argv[1])).open(sys.argv[2])"]
-    subprocess.run([*run, str(store.file), chat.id], check=True)
+    again = "store.open(chat); store.save(store.load(chat))"  # saving does not close it
+    assert run(store, chat, again).wait() == 0
     store.open(other.id)
     assert store.crashed() == [chat.id], "this program runs"
     assert store.crashed() == []
     store.close()
 
 
-def test_a_chat_that_is_saved_while_it_is_open_stays_open(store):
-    chat = talk("Cats?")
+def test_what_another_program_wrote_meanwhile_is_replaced_as_a_whole(store):
+    chat = talk("Cats?", "Dogs?", "Ships?")
     store.save(chat)
-    program = "import sys; from pathlib import Path; from entropix_mlx.chat.store import Store; "
-    again = "s = Store(Path(sys.argv[1])); s.open(sys.argv[2]); s.save(s.load(sys.argv[2]))"
-    run = [sys.executable, "-c", program + again]
-    subprocess.run([*run, str(store.file), chat.id], check=True)
+    other = Store(store.file)
+    changed = other.load(chat.id)
+    changed.turns[0].question = "Birds?"
+    other.save(changed)
+    chat.turns[2].answers[0].seed = 5
+    del chat.turns[1]
+    store.save(chat)
+    assert store.load(chat.id) == chat
+    assert (store.cards("birds"), store.cards("ships")[0].turns) == ([], 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saved", [1, 7, 40])
+def test_a_program_that_is_killed_loses_nothing_that_was_saved(store, saved):
+    chat = talk("0")
+    store.save(chat)
+    grow = (
+        "whole = store.load(chat)\nwhile True:\n    store.open(chat)\n"
+        "    whole.turns.append(Turn(str(len(whole.turns)))); store.save(whole)\n"
+        "    print(len(whole.turns), flush=True)"
+    )
+    with run(store, chat, grow, stdout=subprocess.PIPE) as program:
+        for _ in range(saved):
+            program.stdout.readline()
+        program.kill()
+        last = int((program.stdout.read().split() or [saved + 1])[-1])
+    turns = store.load(chat.id).turns
+    assert [turn.question for turn in turns] == [str(number) for number in range(len(turns))]
+    assert len(turns) - last in (0, 1)
     assert store.crashed() == [chat.id]
 
 
