@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .answer.hooks import Hooks as Hooks
     from .api.batch import batch_generate as batch_generate
     from .api.generate import generate as generate
     from .api.generate import stream_answers as stream_answers
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
     from .step import Origin as Origin
     from .step import Step as Step
     from .step import Strategy as Strategy
-    from .traces.explain import Explanation as Explanation
     from .traces.explain import explain as explain
 
 _PUBLIC = {
     "chat.local": ("Session",),
     "checkpoints.load": ("load",),
+    "answer.hooks": ("Hooks",),
     "api.batch": ("batch_generate",),
     "constraints.constraint": ("Constraint",),
     "constraints.fields": ("Field",),
@@ -55,7 +56,7 @@ _PUBLIC = {
     "errors": ("EntropixError",),
     "samplers.entropix": ("decide",),
     "samplers.registry": ("SAMPLERS",),
-    "traces.explain": ("Explanation", "explain"),
+    "traces.explain": ("explain",),
     "profiles.profile": ("Profile",),
     "settings": ("Settings",),
     "step": ("Fork", "Decision", "Metrics", "Origin", "Branch", "Step", "Strategy"),

@@ -33,8 +33,7 @@ class Task:
     """One answer that is to be generated."""
 
     prompt: PromptLine
-    sample: int
-    """Its number among the answers to the prompt, from 0."""
+    sample: int  # its number among the answers to the prompt, from 0
 
     @property
     def settings(self) -> Settings:
@@ -82,11 +81,8 @@ class Task:
 
 
 def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:
-    """Return `n` answers to each prompt; those of one prompt follow one another.
-
-    Raises:
-        PromptError: they are too many.
-    """
+    """Return `n` answers to each prompt; those of one prompt follow one another. Raises
+    `PromptError` if they are too many."""
     check_count(len(prompts) * n)
     return [Task(prompt, sample) for prompt in prompts for sample in range(n)]
 
@@ -132,13 +128,10 @@ class AnswersFile:
         """Read what is there: nothing, unless a run is resumed.
 
         A run that is resumed first drops a last line that was cut off, and answers that failed:
-        they are tried again.
-
-        Raises:
-            OutputError: the file exists, cannot be written, or holds answers to other prompts.
+        they are tried again. Raises `OutputError` if the file exists, cannot be written, or holds
+        answers to other prompts.
         """
-        self.done: set[tuple[int, int]] = set()
-        """The keys of the answers that are in the file."""
+        self.done: set[tuple[int, int]] = set()  # the keys of the answers that are in the file
         self.path = Path(path)
         self._tasks = {task.key: task for task in tasks}
         if os.path.isdir(self.path):
@@ -151,11 +144,7 @@ class AnswersFile:
             )
 
     def write(self, task: Task, record: dict[str, Any]) -> None:
-        """Append an answer.
-
-        Raises:
-            OutputError: the file cannot be written.
-        """
+        """Append an answer. Raises `OutputError` if the file cannot be written."""
         with writing(self.path, OutputError):
             write_line(self._file, to_json(record))
         self.done.add(task.key)
@@ -176,11 +165,8 @@ class AnswersFile:
                 write_whole(self.path, b"".join(valid))
 
     def _is_answer(self, number: int, line: bytes) -> bool:
-        """Tell whether a line stays, and note which answer it is.
-
-        Raises:
-            OutputError: it is no answer to any of the prompts.
-        """
+        """Tell whether a line stays, and note which answer it is. Raises `OutputError` if it is no
+        answer to any of the prompts."""
         where = f"{self.path}, line {number}"
         try:
             record = json.loads(line.decode("utf-8"))

@@ -24,8 +24,7 @@ from ..models.device import prefill_chunk
 from ..step import Attended, AttentionMap
 from .score import SCORES_AT_ONCE, check_room
 
-ATTENDED = 16
-"""Tokens of the answer with the largest shares that `attended` keeps for each token."""
+ATTENDED = 16  # tokens of the answer with the largest shares that `attended` keeps for each token
 
 
 def attention_map(
@@ -65,11 +64,9 @@ def attention_rows(
     """Yield the attention weights of the tokens from `first` on, a few tokens at a time.
 
     There is an array a layer: `(queries, heads, keys)`, which sums to 1 over the keys. They begin
-    with the text's first token; those behind a query are 0.
-
-    Raises:
-        PromptError, ContextLengthError: as for `attention_map`.
-        UnsupportedModelError: the attention cannot be read for several tokens at once.
+    with the text's first token; those behind a query are 0. Raises `PromptError` or
+    `ContextLengthError` as for `attention_map`. Raises `UnsupportedModelError` if the attention
+    cannot be read for several tokens at once.
     """
     tokens = _checked(model, tokens)
     _check_rows(model)
@@ -86,11 +83,8 @@ def attention_rows(
 def attended(
     model: LanguageModel, prompt: Sequence[int], answer: Sequence[int]
 ) -> Iterator[Attended]:
-    """Yield what each token of an answer looked at when it was predicted.
-
-    Raises:
-        PromptError, ContextLengthError, UnsupportedModelError: as for `attention_rows`.
-    """
+    """Yield what each token of an answer looked at when it was predicted. Raises `PromptError`,
+    `ContextLengthError` or `UnsupportedModelError` as for `attention_rows`."""
     index = 0
     for weights in attention_rows(model, [*prompt, *answer[:-1]], len(prompt) - 1):
         for row in np.array(sum(each.mean(axis=1) for each in weights) / len(weights)):
@@ -104,11 +98,8 @@ def attended(
 def attention_to(
     model: LanguageModel, prompt: Sequence[int]
 ) -> Callable[[Sequence[int]], Iterator[Attended]]:
-    """Return `attended` for a prompt whose answer is not known yet.
-
-    Raises:
-        UnsupportedModelError: as for `attention_rows`.
-    """
+    """Return `attended` for a prompt whose answer is not known yet. Raises `UnsupportedModelError`
+    as for `attention_rows`."""
     _check_rows(model)
     return partial(attended, model, prompt)
 

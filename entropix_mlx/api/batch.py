@@ -105,8 +105,7 @@ class BatchAnswer:
     settings: Settings | None = None
     """Those of this answer, with its profile and seed; None where they could not be used."""
     steps: list[Step] = field(default_factory=list)
-    error: Exception | None = None
-    """What ended the answer, if it was not its own end."""
+    error: Exception | None = None  # what ended the answer, if it was not its own end
     several: AnswerSelection | None = None
     """Where `answers` is not 1: all answers to the prompt, of which this one was chosen."""
     sequence: TextSequence | None = None
@@ -163,13 +162,11 @@ class AnswerBatch:
     def __init__(
         self, runner: Runner, answers: list[BatchAnswer], on_progress: OnProgress | None
     ) -> None:
-        self.answers = answers
-        """In the order of the prompts, each as far as it has come."""
+        self.answers = answers  # in the order of the prompts, each as far as it has come
         self._runner = runner
         self._on_progress = on_progress
         self._left = {one.sequence: one for one in answers if one.sequence is not None}
-        self.size = runner.batch.capacity(self._left)
-        """Answers that are run at once."""
+        self.size = runner.batch.capacity(self._left)  # answers that are run at once
         self._steps = self._run()
 
     def finish(self) -> list[BatchAnswer]:

@@ -120,11 +120,8 @@ def _added(
 
 
 def with_options(settings: Settings | None, options: Options) -> Settings:
-    """Return settings with the options that replace some of their fields.
-
-    Raises:
-        TypeError: an option is unknown, or what stands for the settings is something else.
-    """
+    """Return settings with the options that replace some of their fields. Raises `TypeError` if an
+    option is unknown, or what stands for the settings is something else."""
     if settings is not None and not isinstance(settings, Settings):
         named = f"max_tokens={settings}" if isinstance(settings, int) else "its options by name"
         raise TypeError(f"the fourth argument is a Settings, not {shown(settings)}: pass {named}")
@@ -135,11 +132,8 @@ def with_options(settings: Settings | None, options: Options) -> Settings:
 
 
 def prompt_tokens(tokenizer: TokenizerWrapper, prompt: str | Iterable[int]) -> list[int]:
-    """Return the token ids of a prompt: a text to continue, or the ids, also in an array.
-
-    Raises:
-        PromptError: it is empty, or neither a text nor token ids.
-    """
+    """Return the token ids of a prompt: a text to continue, or the ids, also in an array. Raises
+    `PromptError` if it is empty, or neither a text nor token ids."""
     if isinstance(prompt, str):
         return text_prompt(tokenizer, prompt)
     values = prompt.tolist() if hasattr(prompt, "tolist") else prompt

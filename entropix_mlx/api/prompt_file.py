@@ -27,16 +27,12 @@ if TYPE_CHECKING:  # a file is read, and its mistakes are reported, before a mod
 class PromptLine:
     """One prompt of a file."""
 
-    line: int
-    """Where it begins in the file, from 1."""
+    line: int  # where it begins in the file, from 1
     settings: Settings
-    prompt: str | None = None
-    """The text to answer; None where there are messages."""
-    messages: tuple[Mapping[str, str], ...] = ()
-    """A conversation to go on with."""
+    prompt: str | None = None  # the text to answer; None where there are messages
+    messages: tuple[Mapping[str, str], ...] = ()  # a conversation to go on with
     system_prompt: str | None = None
-    id: Any = None
-    """What the file calls the prompt; anything that JSON can hold."""
+    id: Any = None  # what the file calls the prompt; anything that JSON can hold
 
     @property
     def content(self) -> dict[str, Any]:
@@ -50,11 +46,8 @@ class PromptLine:
         return self.prompt if self.prompt is not None else str(self.messages[-1]["content"])
 
     def tokens(self, tokenizer: TokenizerWrapper, *, bare: bool = False) -> list[int]:
-        """Return the token ids of the prompt; `bare` without the model's chat template.
-
-        Raises:
-            PromptError: the template refuses the messages, or is needed and left out.
-        """
+        """Return the token ids of the prompt; `bare` without the model's chat template. Raises
+        `PromptError` if the template refuses the messages, or is needed and left out."""
         from .prompts import chat_prompt, conversation_prompt, text_prompt
 
         if not bare and self.prompt is None:
@@ -93,11 +86,9 @@ def read_prompt_file(
 
     A file whose name ends with ``.jsonl`` holds a JSON object a line, any other file a prompt a
     line. An object has ``prompt`` or ``messages``; it may have ``system_prompt``, ``id``, and any
-    field of `Settings`. The arguments apply to what a line does not state.
-
-    Raises:
-        EntropixError: the file cannot be read or has no prompt, or a line of it has a mistake; the
-            message names the line.
+    field of `Settings`. The arguments apply to what a line does not state. Raises `EntropixError`
+    if the file cannot be read or has no prompt, or a line of it has a mistake; the message names
+    the line.
     """
     text = limits.read_named(path, limits.PROMPTS_BYTES, PromptError)
     is_json = Path(path).suffix.lower() == ".jsonl"
@@ -180,11 +171,8 @@ def _text_lines(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def json_lines(text: str, path: str | Path) -> Iterator[tuple[int, Any]]:
-    """Yield the numbers of the lines of a file, and what they say.
-
-    Raises:
-        PromptError: a line is not JSON.
-    """
+    """Yield the numbers of the lines of a file, and what they say. Raises `PromptError` if a line
+    is not JSON."""
     for number, line in _lines(text):
         with at_line(path, number):
             yield number, parse_json(line, "the line", PromptError)

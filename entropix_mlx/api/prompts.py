@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 """``{"role": "system", "user" or "assistant", "content": text}``, as chat templates read it; one of
 the assistant may have `tool_calls`, which those of the role "tool" answer by `tool_call_id`."""
-Tool = Mapping[str, Any]
-"""``{"type": "function", "function": {name, description, parameters}}``."""
-Variables = Mapping[str, Any]
-"""Of a chat template, such as ``{"enable_thinking": False}``."""
+Tool = Mapping[str, Any]  # ``{"type": "function", "function": {name, description, parameters}}``
+Variables = Mapping[str, Any]  # of a chat template, such as ``{"enable_thinking": False}``
 NO_VARIABLES: Variables = {}
 
 
@@ -26,10 +24,8 @@ def chat_prompt(
 ) -> list[int]:
     """Return the tokens of one user message in the model's chat template.
 
-    Without a chat template, they are the tokens of the bare text.
-
-    Raises:
-        PromptError: the prompt is empty, or the template refuses it: some know no system prompt.
+    Without a chat template, they are the tokens of the bare text. Raises `PromptError` if the
+    prompt is empty, or the template refuses it: some know no system prompt.
     """
     if not tokenizer.has_chat_template:
         if system_prompt is not None:
@@ -52,10 +48,8 @@ def conversation_prompt(
     """Return the tokens of a conversation, up to where the model's answer begins.
 
     A template that knows no tools leaves them out; see `api.tools.call_format`. `variables` of the
-    template replace those of the model's `Extras`.
-
-    Raises:
-        PromptError: the model has no chat template, or the template refuses the messages.
+    template replace those of the model's `Extras`. Raises `PromptError` if the model has no chat
+    template, or the template refuses the messages.
     """
     rendered = _rendered(tokenizer, messages, tools, variables, tokenize=True)
     if isinstance(rendered, str):
@@ -66,20 +60,14 @@ def conversation_prompt(
 def conversation_text(
     tokenizer: TokenizerWrapper, messages: Sequence[Message], tools: Sequence[Tool] = ()
 ) -> str:
-    """Return a conversation as text, up to where the model's answer begins.
-
-    Raises:
-        PromptError: as for `conversation_prompt`.
-    """
+    """Return a conversation as text, up to where the model's answer begins. Raises `PromptError` as
+    for `conversation_prompt`."""
     return str(_rendered(tokenizer, messages, tools, NO_VARIABLES, tokenize=False))
 
 
 def text_prompt(tokenizer: TokenizerWrapper, text: str) -> list[int]:
-    """Return the tokens of a text to continue, after those that begin any text.
-
-    Raises:
-        PromptError: the text is empty.
-    """
+    """Return the tokens of a text to continue, after those that begin any text. Raises
+    `PromptError` if the text is empty."""
     if not text:
         raise PromptError("the prompt is empty: write a text to continue")
     return list(tokenizer.encode(text))

@@ -28,14 +28,11 @@ from ..profiles.sampler_specs import FILTERS
 from ..settings import ResolvedSettings, Settings, draw_seed
 from ..step import Step
 
-FURTHER_SAMPLER = "temperature"
-"""Of the answers behind the first one."""
-SHARED_BYTES = 2**28
-"""Of the texts that are kept for prompts which begin as they do."""
+FURTHER_SAMPLER = "temperature"  # of the answers behind the first one
+SHARED_BYTES = 2**28  # of the texts that are kept for prompts which begin as they do
 RESOLVED = 16
 """Settings whose samplers and budgets are kept: what shares a sampler is measured together."""
-WINDOW = 128
-"""Prompts of a batch whose first answers are compared, to find the least sure ones."""
+WINDOW = 128  # prompts of a batch whose first answers are compared, to find the least sure ones
 
 
 class Several:
@@ -148,10 +145,7 @@ class Runner:
 
     def resolve(self, settings: Settings) -> ResolvedSettings:
         """Return settings as `Settings.resolved` does; those that decide alike share a sampler.
-
-        Raises:
-            ProfileError, SamplerError: the settings do not fit.
-        """
+        Raises `ProfileError` or `SamplerError` if the settings do not fit."""
         alike = settings.deciding
         known = next((resolved for other, resolved in self._resolved if other == alike), None)
         if known is None:
@@ -217,10 +211,7 @@ class Runner:
 
     def stream_all(self, first: TextSequence) -> Generator[tuple[int, Step], None, None]:
         """Yield the steps of several answers as they come, each with the number of its answer.
-
-        Raises:
-            NonFiniteLogitsError: the model computed NaN or infinite logits.
-        """
+        Raises `NonFiniteLogitsError` if the model computed NaN or infinite logits."""
         several = self._several[first]
         try:
             with self:
@@ -235,11 +226,8 @@ class Runner:
             raise first.error
 
     def stream(self, first: TextSequence) -> Generator[Step, None, None]:
-        """Yield the steps of the only answer, or of the one that was chosen of several.
-
-        Raises:
-            NonFiniteLogitsError: the model computed NaN or infinite logits.
-        """
+        """Yield the steps of the only answer, or of the one that was chosen of several. Raises
+        `NonFiniteLogitsError` if the model computed NaN or infinite logits."""
         if first not in self._several:
             yield from self.batch.stream(first)
             return

@@ -32,8 +32,7 @@ from ..settings import Options, ResolvedSettings, Settings
 from ..step import DrawDistribution, Origin, Step
 from .generate import prompt_tokens, with_options
 
-SCORES_AT_ONCE = 2**21
-"""Attention scores of one layer that are in memory at once."""
+SCORES_AT_ONCE = 2**21  # attention scores of one layer that are in memory at once
 
 
 def score(
@@ -123,11 +122,8 @@ def distribution_after(
 def text_tokens(
     tokenizer: TokenizerWrapper, text: str | Iterable[int], after: str | Iterable[int] | None
 ) -> tuple[list[int], list[int]]:
-    """Return the tokens before a text, at least one, and those of the text.
-
-    Raises:
-        PromptError: the text is empty.
-    """
+    """Return the tokens before a text, at least one, and those of the text. Raises `PromptError` if
+    the text is empty."""
     if after is not None:
         before = prompt_tokens(tokenizer, after)
         if isinstance(text, str):  # in the middle of a text, no token begins one
@@ -154,11 +150,8 @@ def _begin_token(tokenizer: TokenizerWrapper) -> int:
 
 
 def check_room(before: int, tokens: int, context: int, split: bool) -> None:
-    """Check that a text and what precedes it fit into a context; all numbers are of tokens.
-
-    Raises:
-        ContextLengthError: they do not.
-    """
+    """Check that a text and what precedes it fit into a context; all numbers are of tokens. Raises
+    `ContextLengthError` if they do not."""
     if before >= context:
         raise ContextLengthError(
             f"what precedes the text has {before:,} tokens, and the model's context holds"
@@ -207,8 +200,7 @@ class _Measuring:
         self._writer = Writer(
             tokenizer, resolved.profile.position_score, len(tokens), clock=Clock(), prompt=before
         )
-        self.last: Sampled
-        """The newest positions."""
+        self.last: Sampled  # the newest positions
 
     def steps(self) -> Generator[Step, None, None]:
         count = len(self._tokens) - self._first

@@ -35,8 +35,7 @@ class Reply:
     something for that model only."""
     following: list[Turn] = field(default_factory=list)
     """The turns that came after it, while another answer to its question is selected."""
-    prompt_tokens: int = 0
-    """Tokens that the model saw before the answer; 0 if that is unknown."""
+    prompt_tokens: int = 0  # tokens that the model saw before the answer; 0 if that is unknown
 
     @property
     def text(self) -> str:
@@ -54,8 +53,7 @@ class Turn:
 
     question: str
     answers: list[Reply] = field(default_factory=list)
-    selected: int = 0
-    """Index of the answer that is part of the conversation."""
+    selected: int = 0  # index of the answer that is part of the conversation
 
     def __post_init__(self) -> None:
         if not 0 <= self.selected <= max(0, len(self.answers) - 1):
@@ -63,11 +61,8 @@ class Turn:
 
     @property
     def answer(self) -> Reply:
-        """The answer that is part of the conversation.
-
-        Raises:
-            SessionError: the question has none yet.
-        """
+        """The answer that is part of the conversation. Raises `SessionError` if the question has
+        none yet."""
         if not self.answers:
             raise SessionError("the question has no answer yet: answer it first")
         return self.answers[self.selected]
@@ -112,10 +107,8 @@ class Conversation:
     turns: list[Turn] = field(default_factory=list)
     dropped: int = 0
     """The number of oldest turns that the model no longer sees, because its context is full."""
-    title: str | None = None
-    """Given by the user; see `name`."""
-    id: str = field(default_factory=new_id, compare=False)
-    """Its key in a `Store`."""
+    title: str | None = None  # given by the user; see `name`
+    id: str = field(default_factory=new_id, compare=False)  # its key in a `Store`
 
     def __post_init__(self) -> None:
         if self.dropped < 0:
@@ -239,21 +232,15 @@ class Conversation:
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:
-        """Read a file that `save` wrote.
-
-        Raises:
-            SessionError: it cannot be read, or is not a conversation of this version.
-        """
+        """Read a file that `save` wrote. Raises `SessionError` if it cannot be read, or is not a
+        conversation of this version."""
         text = limits.read_named(path, limits.CONVERSATION_BYTES, SessionError)
         return cls.of_record(parse_json(text, f"{path}", SessionError), path)
 
     @classmethod
     def of_record(cls, record: Any, path: str | Path) -> Conversation:
-        """Return the conversation of a JSON object that `save` wrote; errors name the path.
-
-        Raises:
-            SessionError: it is no conversation of this version.
-        """
+        """Return the conversation of a JSON object that `save` wrote; errors name the path. Raises
+        `SessionError` if it is no conversation of this version."""
         if not isinstance(record, dict) or record.get("format") != FORMAT or "turns" not in record:
             raise SessionError(f"{path} is not a saved conversation: name one that was saved here")
         if record.get("version") != VERSION:

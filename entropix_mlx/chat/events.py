@@ -18,8 +18,7 @@ from .conversation import Conversation
 if TYPE_CHECKING:
     from ..checkpoints.local import LocalModel
 
-CancelToken = threading.Event
-"""Cancels one job, before it begins or while it runs."""
+CancelToken = threading.Event  # cancels one job, before it begins or while it runs
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,7 @@ class UserMessage:
     """What the user asks."""
 
     text: str
-    turn: int | None = None
-    """The turn whose question it replaces; None asks it after the last turn."""
+    turn: int | None = None  # the turn whose question it replaces; None asks it after the last turn
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,7 @@ class Loaded:
 
     model: str
     context_length: int
-    profile: Profile
-    """The profile that the settings mean for this model."""
+    profile: Profile  # the profile that the settings mean for this model
 
 
 @dataclass(frozen=True)
@@ -82,10 +79,8 @@ class StepsArrived:
 class ForkGrew:
     """The answer is at a fork, whose branches have grown."""
 
-    index: int
-    """Of the fork in the answer."""
-    fork: Fork
-    """The branches so far; the winner is the one that leads."""
+    index: int  # of the fork in the answer
+    fork: Fork  # the branches so far; the winner is the one that leads
 
 
 @dataclass(frozen=True)
@@ -99,8 +94,7 @@ class AnswersDrawn:
 class AnswerEnded:
     """A job is done: its answer is complete, was cancelled, or failed."""
 
-    cancel: CancelToken
-    """Of the job, which it identifies."""
+    cancel: CancelToken  # of the job, which it identifies
     error: str | None = None
     refused: UserMessage | None = None
     """The question, if it did not become part of the conversation."""
@@ -127,8 +121,7 @@ class ChoiceNeeded:
     """The user is to choose a branch of a fork; the thread waits for `reply` or a cancel."""
 
     fork: Fork
-    reply: Callable[[int], None]
-    """Takes the index of the chosen branch."""
+    reply: Callable[[int], None]  # takes the index of the chosen branch
 
 
 JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | StepRead
@@ -136,5 +129,4 @@ ChatEvent = (
     ConversationChanged | StepsArrived | AnswersDrawn | ForkGrew | TurnsDropped | ChoiceNeeded
 )
 Event = JobEvent | ChatEvent
-Report = Callable[[Event], None]
-"""Takes an event, on the thread."""
+Report = Callable[[Event], None]  # takes an event, on the thread

@@ -16,8 +16,7 @@ class Match(NamedTuple):
     """Where a text was found."""
 
     turn: int
-    step: int | None
-    """The token of the selected answer in which it begins; None for the question."""
+    step: int | None  # the token of the selected answer in which it begins; None for the question
 
 
 def search(conversation: Conversation, text: str) -> list[Match]:
@@ -43,12 +42,9 @@ def search(conversation: Conversation, text: str) -> list[Match]:
 class Reasoning(NamedTuple):
     """Neighbouring tokens of a `<think>` block, its tags included."""
 
-    start: int
-    """Index of the first token."""
-    end: int
-    """Index after the last token."""
-    closed: bool
-    """Whether the closing tag is there."""
+    start: int  # index of the first token
+    end: int  # index after the last token
+    closed: bool  # whether the closing tag is there
 
 
 def quoted(reasoning: str) -> str:

@@ -39,8 +39,7 @@ Loaded = tuple[LanguageModel, TokenizerWrapper]
 
 ROOM = 0.25
 """The share of the context that stays free for the answer, unless `max_tokens` needs less."""
-CACHE_BYTES = 2**31
-"""Size of the KV cache of earlier texts."""
+CACHE_BYTES = 2**31  # size of the KV cache of earlier texts
 SHARE_AFTER_DROP = 0.5
 """Turns are dropped until the prompt takes at most this share of the context. The beginning of the
 prompt changes, so nothing cached can be used; dropping many at a time makes that rare."""
@@ -244,20 +243,16 @@ class Session(ChatSession):
 class Context:
     """The prompts that fit into the context of a model."""
 
-    tokenizer: TokenizerWrapper
-    """It must have a chat template."""
-    length: int
-    """Tokens that the model can hold, those of the answer included."""
+    tokenizer: TokenizerWrapper  # it must have a chat template
+    length: int  # tokens that the model can hold, those of the answer included
 
     def fit(self, conversation: Conversation, max_tokens: int) -> list[int]:
         """Return the prompt that asks the last question; drop the oldest turns if need be.
 
         The last question and the system prompt are never dropped. `conversation.dropped` is set to
-        the number of turns left out, and nothing else is changed.
-
-        Raises:
-            ContextLengthError: the last question alone does not fit.
-            PromptError: there is no chat template, or it refuses the messages.
+        the number of turns left out, and nothing else is changed. Raises `ContextLengthError` if
+        the last question alone does not fit. Raises `PromptError` if there is no chat template, or
+        it refuses the messages.
         """
         room = ROOM * self.length
         if max_tokens >= 0:

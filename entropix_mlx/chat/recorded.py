@@ -21,20 +21,17 @@ if TYPE_CHECKING:
     from ..checkpoints.local import LocalModel
 
 FILE, PROFILE_FILE = "demo.json.gz", "demo.toml"
-MODEL, CONTEXT = "recorded: SmolLM2-135M", 8192
-"""What the answers of `FILE` were made with."""
+MODEL, CONTEXT = "recorded: SmolLM2-135M", 8192  # what the answers of `FILE` were made with
 
 
 @dataclass
 class Recording:
     """A conversation, and the pace at which it is played."""
 
-    conversation: Conversation
-    """Each question with several answers."""
+    conversation: Conversation  # each question with several answers
     prompt_tokens: dict[str, int] = field(default_factory=dict)
     """By question: the tokens of its prompt."""
-    pace: float = 1.0
-    """Speed of the answers, as a multiple of the recorded one; 0 is at once."""
+    pace: float = 1.0  # speed of the answers, as a multiple of the recorded one; 0 is at once
 
     def turn_of(self, question: str) -> Turn:
         question = question.strip().casefold()

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 """Seconds. A long prompt may take minutes before its first token."""
-CANCEL_SECONDS = 0.1
-"""The interval at which the cancel event is checked."""
+CANCEL_SECONDS = 0.1  # the interval at which the cancel event is checked
 MOST_ALTERNATIVES = 20
 NO_MODELS = "the model is the server's: leave --server out to choose one here"
 
@@ -135,11 +134,8 @@ class RemoteSource(AnswerSource):
     def _request(
         self, method: str, route: str, body: Any = None, cancel: threading.Event | None = None
     ) -> Iterator[httpx.Response]:
-        """Send a request, and yield the response once it begins; a cancel cuts it off.
-
-        Raises:
-            ServerError: the server cannot be reached, or refuses the request.
-        """
+        """Send a request, and yield the response once it begins; a cancel cuts it off. Raises
+        `ServerError` if the server cannot be reached, or refuses the request."""
         with self._explained(), _Cut(cancel) as cut:
             url, extensions = self._base + route, {"trace": cut.trace}
             with self._client.stream(method, url, json=body, extensions=extensions) as response:
@@ -228,11 +224,8 @@ def _sent(value: Any) -> Any:
 
 
 def _lines(response: httpx.Response) -> Iterator[bytes]:
-    """Yield the lines of a response as they come.
-
-    Raises:
-        ServerError: a line is longer than any that a server sends.
-    """
+    """Yield the lines of a response as they come. Raises `ServerError` if a line is longer than any
+    that a server sends."""
     rest = b""
     for chunk in response.iter_bytes():
         *lines, rest = (rest + chunk).split(b"\n")

@@ -40,20 +40,16 @@ class Asked:
     """The answer, with the steps that it takes over. The source sets its `prompt_tokens`."""
     settings: Settings
     hooks: Hooks
-    forced: Sequence[int] = ()
-    """Token ids that come next; empty where the answer begins anew."""
+    forced: Sequence[int] = ()  # token ids that come next; empty where the answer begins anew
     on_answers: OnAnswers | None = None
 
 
 class AnswerSource(ABC):
     """Where the answers of a conversation come from. Use it on one thread."""
 
-    model: str
-    """The name of the model, for people."""
-    context_length: int
-    """The most tokens that the model can hold; known once it is open."""
-    fingerprint: str | None = None
-    """Identifies the model; None if it is unknown."""
+    model: str  # the name of the model, for people
+    context_length: int  # the most tokens that the model can hold; known once it is open
+    fingerprint: str | None = None  # identifies the model; None if it is unknown
     refusals: Mapping[str, str] = {}
     """Why it cannot ``"ask"`` at forks, or ``"open"`` a file; what it can do has no entry."""
 
@@ -64,27 +60,17 @@ class AnswerSource(ABC):
 
     @abstractmethod
     def open(self, model: str | None = None) -> None:
-        """Load another model, or the same as before. After an error, none is loaded.
-
-        Raises:
-            EntropixError: it cannot be loaded, or there is no choice of models.
-        """
+        """Load another model, or the same as before. After an error, none is loaded. Raises
+        `EntropixError` if it cannot be loaded, or there is no choice of models."""
 
     @abstractmethod
     def models(self) -> Sequence[LocalModel]:
-        """Return the models to choose from.
-
-        Raises:
-            EntropixError: there is no choice.
-        """
+        """Return the models to choose from. Raises `EntropixError` if there is no choice."""
 
     @abstractmethod
     def answer(self, asked: Asked) -> Generator[Step, None, None]:
-        """Return the steps of an answer.
-
-        Raises:
-            EntropixError: the question or the settings do not fit; raised by the call itself.
-        """
+        """Return the steps of an answer. Raises `EntropixError` if the question or the settings do
+        not fit; raised by the call itself."""
 
     def distribution(
         self, conversation: Conversation, steps: Sequence[Step], settings: Settings
@@ -136,11 +122,8 @@ class ChatSession:
 
     @property
     def profile(self) -> Profile:
-        """The profile that the settings mean for this model.
-
-        Raises:
-            ProfileError: there is no such profile, or a changed field does not fit.
-        """
+        """The profile that the settings mean for this model. Raises `ProfileError` if there is no
+        such profile, or a changed field does not fit."""
         return profile_of(self.settings, self.source)
 
     @property
@@ -177,11 +160,8 @@ class ChatSession:
         """Answer the last question once more; the old answer stays beside the new one.
 
         The seed is the next one, or the same if the settings have changed, so that the change is
-        the only difference.
-
-        Raises:
-            SessionError: nothing was asked yet.
-            SamplerError, ProfileError: the settings do not fit.
+        the only difference. Raises `SessionError` if nothing was asked yet. Raises `SamplerError`
+        or `ProfileError` if the settings do not fit.
         """
         check_type("cancel", cancel, Event, optional=True)
         self.close()
@@ -226,23 +206,18 @@ class ChatSession:
     def distribution(self, step_index: int, turn: int | None = None) -> DrawDistribution:
         """Return the probabilities that a step of an answer was drawn from.
 
-        The model reads the answer again up to that step, with the session's settings.
-
-        Raises:
-            SessionError: there is no such turn or step, or another model wrote the answer, or the
-                source has no model in this process.
+        The model reads the answer again up to that step, with the session's settings. Raises
+        `SessionError` if there is no such turn or step, or another model wrote the answer, or the
+        source has no model in this process.
         """
         conversation, answer = self._written(step_index, turn)
         steps = answer.steps[: step_index + 1]
         return self.source.distribution(conversation, steps, self.settings)
 
     def attention(self, step_index: int, turn: int | None = None) -> AttentionMap:
-        """Return what a step of an answer looked at, as `api.attention.attention_map` does.
-
-        Raises:
-            SessionError: as for `distribution`.
-            UnsupportedModelError: the model's attention cannot be read.
-        """
+        """Return what a step of an answer looked at, as `api.attention.attention_map` does. Raises
+        `SessionError` as for `distribution`. Raises `UnsupportedModelError` if the model's
+        attention cannot be read."""
         conversation, answer = self._written(step_index, turn)
         return self.source.attention(conversation, answer.steps[: step_index + 1])
 
@@ -352,12 +327,9 @@ class _Running:
 
     steps: Generator[Step, None, None]
     cancel: Event
-    conversation: Conversation
-    """The answer is the selected one of its last turn."""
-    selected: int
-    """Index of the answer that was selected before."""
-    kept: int
-    """Steps that it took over from another answer."""
+    conversation: Conversation  # the answer is the selected one of its last turn
+    selected: int  # index of the answer that was selected before
+    kept: int  # steps that it took over from another answer
 
     def end(self) -> None:
         """End the answer; remove it if it has no step of its own and the turn has others."""

@@ -38,13 +38,10 @@ class Card:
     """The entry of a chat in a list."""
 
     id: str
-    name: str
-    """Its title, or its first question."""
+    name: str  # its title, or its first question
     turns: int
-    text: str
-    """The name, all questions and selected answers, to search in."""
-    changed: float
-    """When it was saved, in seconds since 1970."""
+    text: str  # the name, all questions and selected answers, to search in
+    changed: float  # when it was saved, in seconds since 1970
 
     def has(self, words: str) -> bool:
         text = self.text.casefold()
