@@ -1,6 +1,5 @@
 """Many answers at once on a tiny model: each is what it is alone, whatever others do."""
 
-import itertools
 import math
 import threading
 
@@ -16,11 +15,9 @@ from entropix_mlx.errors import (
     ProfileError,
     SettingsError,
 )
-from entropix_mlx.models.device import prefill_chunk
 from entropix_mlx.step import ChosenBy, Origin
 from tests.answer.test_forks import always_branch
 from tests.chat.test_session import INTERVENING
-from tests.conftest import make_tiny_model
 from tests.oracle.decision_margin import decision_margin, fork_margin
 from tests.steps import first_divergence
 
@@ -130,20 +127,6 @@ def check_others(alone, check_same, answers, touched, settings=PLAIN):
             check_same(prompt, settings, answer.steps, alone(prompt, settings))
 
 
-def test_an_answer_that_is_cancelled(together, alone, check_same):
-    cancel = threading.Event()
-    hooks = [Hooks(cancel=cancel if index == 1 else None) for index in range(4)]
-    batch = together(PROMPTS, PLAIN, hooks=hooks)
-    for index, step in batch:
-        if (index, step.index) == (1, 7):
-            cancel.set()
-    check_others(alone, check_same, batch.answers, 1)
-    assert batch.answers[1].error is None
-    assert [s.token for s in batch.answers[1].steps] == [
-        s.token for s in alone(PROMPTS[1], PLAIN)[:8]
-    ]
-
-
 @pytest.mark.parametrize("profile", [None, INTERVENING])
 def test_an_answer_whose_row_is_damaged(together, alone, check_same, profile, monkeypatch):
     read = passes.Pass.read
@@ -192,29 +175,6 @@ def test_a_person_chooses_in_one_answer_of_a_batch(tiny_model, endless):
     assert len(one.steps) == 24
     assert other.error is None
     assert isinstance(failed.error, ZeroDivisionError)
-
-
-def test_a_long_prompt_is_read_in_chunks_while_others_decode(endless):
-    model = make_tiny_model(max_position_embeddings=3000)
-    events = []
-
-    def on_prefill(done, total):
-        events.append(done)
-
-    long = list(b"abcdefgh" * 100)
-    short = Settings(seed=1, sampler="greedy", max_tokens=300)
-    hooks = [Hooks(), Hooks(on_prefill=on_prefill)]
-    batch = batch_generate(model, endless, [PROMPTS[0], long], short, hooks=hooks)
-    for index, _ in batch:
-        if index == 0:
-            events.append("step")
-    read = [event for event in events if event != "step"]
-    assert read == sorted(set(read))
-    assert read[-1] == len(long)
-    assert max(after - before for before, after in itertools.pairwise(read)) <= prefill_chunk()
-    first, last = events.index(read[1]), events.index(read[-1])
-    between = events[first:last]
-    assert not any(a != "step" and b != "step" for a, b in itertools.pairwise(between))
 
 
 @pytest.mark.parametrize(

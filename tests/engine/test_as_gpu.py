@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from entropix_mlx import generate, load, score, stream_generate
+from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.models import device
 from tests.answer.test_forks import always_branch
 from tests.conftest import PROMPT, make_tiny_model
@@ -98,7 +99,7 @@ def test_a_prompt_is_computed_in_long_chunks_between_which_it_can_be_cancelled(b
         if done:
             cancel.set()
 
-    options = {"max_tokens": 5, "cancel": cancel, "on_prefill": on_prefill}
+    options = {"max_tokens": 5, "hooks": Hooks(cancel, on_prefill)}
     assert list(stream_generate(model, byte_tokenizer, PROMPT * 120, **options)) == []
     assert seen == [0, 2048]
 

@@ -312,8 +312,8 @@ def test_prefill_reports_its_progress(tiny_model, sentences, add, monkeypatch):
 @pytest.mark.parametrize("profile", PROFILES)
 def test_cancel_stops_before_the_next_token(tiny_model, sentences, taken, profile):
     cancel, seen = threading.Event(), []
-    options = {"max_tokens": 30, "seed": 1, "cancel": cancel, "profile": PROFILES[profile]}
-    stream = stream_generate(tiny_model, sentences, PROMPT, **options)
+    options = {"max_tokens": 30, "seed": 1, "profile": PROFILES[profile]}
+    stream = stream_generate(tiny_model, sentences, PROMPT, hooks=Hooks(cancel), **options)
     if not taken:
         cancel.set()
     for step in stream:
