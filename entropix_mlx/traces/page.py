@@ -81,11 +81,6 @@ def recorded(trace: Trace) -> Json:
     """Return what the page shows of a trace."""
     header, summary = trace.header, Summary.of(trace.steps, trace.header.prompt_tokens)
     profile = header.profile if header.sampler == TREE_SAMPLER else None
-    totals = {
-        "finish_reason": trace.finish_reason,
-        "stopped": summary.stopped,
-        "seed": header.seed,
-    }
     asked = [message for message in header.messages if message["role"] == "user"]
     question = asked[-1] if asked else None
     versions = ", ".join(f"{name} {number}" for name, number in header.versions.items())
@@ -103,7 +98,11 @@ def recorded(trace: Trace) -> Json:
             "question": question["content"] if question else "",
             "map": regions(header.profile, header.sampler),
             "steps": [_without_defaults(step.to_dict()) for step in trace.steps],
-            "totals": totals,
+            "totals": {
+                "finish_reason": trace.finish_reason,
+                "stopped": summary.stopped,
+                "seed": header.seed,
+            },
             "why": [explained(profile, step) for step in trace.steps],
             "attention": {index: one.tokens for index, one in trace.attention.items()},
         }
@@ -159,7 +158,6 @@ def explained(profile: Profile | None, step: Step) -> Json:
     return {
         "origin": ORIGINS.get(step.origin, ""),
         "action": why.action,
-        "near": why.near_miss,
         "cases": [
             {
                 "strategy": case.strategy,
