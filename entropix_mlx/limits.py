@@ -51,7 +51,6 @@ CONSTRAINT_CHARACTERS = 5 * 10**5  # a schema, a grammar, a list of choices: usu
 CONSTRAINT_FUEL = 10**6  # steps of llguidance to build the expressions of one: 50,000 a millisecond
 CONSTRAINT_SYMBOLS = 5 * 10**4  # in the rules that it makes of one
 CONSTRAINT_ROW = 5000  # ways to go on that it follows at once: four for each optional property
-CONSTRAINT_PLACE_SECONDS = 1.0  # in which the place is looked for that it refused
 MESSAGE_CHARACTERS = 300  # of another library's message about what a user wrote
 
 

@@ -24,7 +24,6 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..step import Step
-from .places import escaped
 
 LIKELY = 0.01
 """Probability among the allowed tokens from which on another one is listed as an alternative."""
@@ -121,6 +120,11 @@ def leaves(text: str) -> list[Leaf]:
             found.append(Leaf(_pointer(keys), _DECODER.decode(word), *token.span()))
         before = word
     return found
+
+
+def escaped(key: str) -> str:
+    """Return a key as it stands in a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _pointer(keys: Sequence[int | str]) -> str:

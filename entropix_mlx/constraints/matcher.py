@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from .. import limits
 from ..errors import ConstraintError, first_line
 from .constraint import CHOICE, REGEX, Constraint
-from .places import failing, places
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -40,6 +38,7 @@ BEGINNING = 4
 FAILED = "the constraint cannot be followed: "
 NOTHING_MATCHES = "nothing matches it that this tokenizer can spell"
 OVERLAPPING = "oneOf is followed only where no two of its schemas can match the same; use anyOf"
+COMPARED = ("const", "enum", "default", "examples")
 COMPILED = 32
 """Constraints that are cached for each tokenizer."""
 WORD = 32
@@ -138,7 +137,7 @@ def matcher_for(constraint: Constraint, tokenizer: TokenizerWrapper, vocab: int)
 
     Raises:
         ConstraintError: the constraint cannot be compiled, uses something that is not supported, or
-            allows nothing that the tokenizer can spell; the message names the place.
+            allows nothing that the tokenizer can spell; the message names the keyword.
     """
     compilers = _COMPILERS.setdefault(tokenizer, {})
     if vocab not in compilers:
@@ -172,7 +171,7 @@ def _compile(tokenizer: LLTokenizer, vocab: int, constraint: Constraint) -> Matc
         raise _refused(constraint, str(error)) from error
     compiled = LLMatcher(tokenizer, grammar, limits=_bounds(), log_level=0)
     if compiled.is_error():
-        raise _refused(constraint, said_by(compiled), _place(constraint))
+        raise _refused(constraint, said_by(compiled))
     if constraint.is_json:
         _check_counts(constraint)
     found = Matcher(compiled, vocab)
@@ -192,24 +191,10 @@ def _bounds() -> LLParserLimits:
     )
 
 
-def _refused(constraint: Constraint, said: str, place: str = "") -> ConstraintError:
+def _refused(constraint: Constraint, said: str) -> ConstraintError:
     said = " ".join(said.split())[: limits.MESSAGE_CHARACTERS]
     said = OVERLAPPING if said.startswith("oneOf") else said
-    where = f" at #{place}" if place else ""
-    return ConstraintError(f"the {constraint.kind} cannot be followed{where}: {said}")
-
-
-def _place(constraint: Constraint) -> str:
-    """Return the place in a JSON schema that cannot be compiled; empty where it is not known."""
-
-    def fails(schema: Any) -> bool:
-        try:
-            grammar = _json_grammar(json.dumps(schema))
-        except ValueError:
-            return True
-        return LLMatcher.validate_grammar_with_warnings(grammar, limits=_bounds())[0]
-
-    return failing(constraint.value, fails) if constraint.is_json else ""
+    return ConstraintError(f"the {constraint.kind} cannot be followed: {said}")
 
 
 def _check_counts(constraint: Constraint) -> None:
@@ -218,11 +203,21 @@ def _check_counts(constraint: Constraint) -> None:
     Raises:
         ConstraintError: a number of properties is asked for.
     """
-    for place in places(constraint.value):
-        least, required = place.schema.get("minProperties", 0), place.schema.get("required", ())
-        if least > max(1, len(required)):
+    for schema in _schemas(constraint.value):
+        least, required = schema.get("minProperties", 0), schema.get("required", ())
+        if isinstance(least, int) and least > max(1, len(required)):
             said = f"minProperties {least} needs as many names in required, since keys may repeat"
-            raise _refused(constraint, said, place.pointer)
+            raise _refused(constraint, said)
+
+
+def _schemas(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield all objects in a schema, but for values that an answer is compared with."""
+    if isinstance(value, Mapping):
+        yield value
+        value = [inner for key, inner in value.items() if key not in COMPARED]
+    if isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _schemas(inner)
 
 
 def _grammar(constraint: Constraint) -> str:

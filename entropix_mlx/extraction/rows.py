@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..constraints.places import escaped
+from ..constraints.fields import escaped
 from ..errors import OutputError
 from ..files import write_whole, writing
 from ..palette import to_json
