@@ -25,7 +25,7 @@ from threading import Lock
 from . import limits
 from .errors import NotesError
 from .files import expanded
-from .palette import printable
+from .records import printable
 from .step import Passage, Source
 
 MARKDOWN, TEXT = (".md", ".markdown"), (".txt", ".text", ".rst", ".org")

@@ -1,17 +1,15 @@
-"""How strategies and a model's words look, and what they are called, in every front end.
+"""How strategies look, and what they are called, in every front end.
 
-A strategy has a glyph, a colour and a state of the model that it stands for. A model's words are
-shown so that no terminal obeys them.
+A strategy has a glyph, a colour and a state of the model that it stands for.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from .records import printable
 from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
 
 Rgb = tuple[int, int, int]
@@ -70,34 +68,12 @@ QUESTIONS = (
 CONTRAST = 4.5
 """The contrast that WCAG 2 asks for text (level AA)."""
 
-_CONTROL = (
-    {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
-    | {0x7F: 0x2421}
-    | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)  # Unicode has no symbols for these
-)
-_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 MOST_BITS = 8.0  # an entropy that gets the full colour
 _RESET = "\x1b[0m"
 _UNDERLINE = "\x1b[4m"
 
 
-def printable(text: str) -> str:
-    """Return a text with visible symbols in place of control characters, which a terminal obeys."""
-    return text.translate(_CONTROL)
-
-
 NOT_MEASURED = "not measured"  # in place of NaN: attention that cannot be read in a model
-
-
-def to_json(value: Any, indent: int | None = None) -> str:
-    """Return JSON that is safe to print: it holds no character that a terminal would obey.
-
-    ``json.dumps`` writes DEL, the C1 control characters (155 begins an escape sequence as ESC [
-    does), the line separators U+2028 and U+2029 and lone surrogates as they are. Here they are
-    ``\\u`` escapes: each record stays on one line for every reader, and UTF-8 can hold it.
-    """
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def paint(text: str, strategy: Strategy, underline: bool = False) -> str:

@@ -1,4 +1,5 @@
-"""JSON and TOML that others wrote, and from JSON to dataclasses by pydantic.
+"""JSON and TOML that others wrote, from JSON to dataclasses by pydantic, and text that is safe to
+print.
 
 Files may be written by another version, cut off, or edited by hand; readers can rely on a record.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -14,6 +16,13 @@ from typing import Annotated, Any, TypeVar
 from .errors import EntropixError, brief, first_line
 
 T = TypeVar("T")
+
+_CONTROL = (
+    {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+    | {0x7F: 0x2421}
+    | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)  # Unicode has no symbols for these
+)
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def parse_json(text: str, what: str, error: type[EntropixError]) -> Any:
@@ -103,3 +112,19 @@ def _adapter(kind: Any) -> Any:
 
     # In a list, since a dataclass would not take over the configuration.
     return TypeAdapter(list[kind], config=ConfigDict(strict=True, allow_inf_nan=False))
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Return JSON that is safe to print: it holds no character that a terminal would obey.
+
+    ``json.dumps`` writes DEL, the C1 control characters (155 begins an escape sequence as ESC [
+    does), the line separators U+2028 and U+2029 and lone surrogates as they are. Here they are
+    ``\\u`` escapes: each record stays on one line for every reader, and UTF-8 can hold it.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def printable(text: str) -> str:
+    """Return a text with visible symbols in place of control characters, which a terminal obeys."""
+    return text.translate(_CONTROL)

@@ -237,7 +237,7 @@ class Settings:
         given: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name in ("sampler", "seed") or value == getattr(DEFAULTS, each.name):
+            if each.name in ("sampler", "seed") or value == described()[each.name].default:
                 continue
             if each.name == "profile":
                 value = value.name if isinstance(value, Profile) else str(value)
@@ -336,6 +336,3 @@ class ResolvedSettings:
 
     def with_seed(self, seed: int) -> ResolvedSettings:
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
-
-
-DEFAULTS = Settings()  # what `Settings.options` leaves out

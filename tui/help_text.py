@@ -7,9 +7,10 @@ import math
 from textual.content import Content
 from textual.widgets import Static
 
-from entropix_mlx.palette import MEANINGS, ORIGIN_MARKS, SWATCHES, printable
+from entropix_mlx.palette import MEANINGS, ORIGIN_MARKS, SWATCHES
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
+from entropix_mlx.records import printable
 from entropix_mlx.step import Strategy
 from entropix_mlx.traces.explain import SYMBOLS, spikiness
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import limits
 from ..errors import OutputError, PromptError
 from ..files import write_line, write_whole, writing
-from ..palette import to_json
+from ..records import to_json
 from ..settings import Settings
 from ..summary import Summary
 from .prompt_file import PromptLine

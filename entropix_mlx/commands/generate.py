@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from .. import limits
-from ..api.answers_file import Task, all_tasks
-from ..api.prompt_file import PromptLine, read_prompt_file
 from ..errors import PromptError
 from ..files import check_target
-from ..notes import Notes
 from ..settings import Settings
-from ..summary import Summary
-from ..traces.trace import recorded
-from .shared import answers, display, loading, output
-from .shared.options import FIRST, BatchOptions, Count, File, Form, ModelOptions, command, without
+from .shared import output
+from .shared.options import (
+    FIRST,
+    BatchOptions,
+    Count,
+    File,
+    Form,
+    ModelOptions,
+    command,
+    without,
+)
 
 if TYPE_CHECKING:
     from ..answer.selection import AnswerSelection
+    from ..api.answers_file import Task
     from ..step import Step
+    from ..summary import Summary
 
 
 @command(*without(), loops="stop")
@@ -65,6 +71,14 @@ def generate(
         raise PromptError("--system-prompt needs the template that --ignore-chat-template skips")
     if attention_map and not trace:
         raise PromptError("--attention-map is recorded in a trace: name its file by --trace")
+    # Slow to import, and not needed for --help.
+    from ..api.answers_file import all_tasks
+    from ..api.prompt_file import PromptLine, read_prompt_file
+    from ..notes import Notes
+    from ..summary import Summary
+    from ..traces.trace import recorded
+    from .shared import answers, display, loading
+
     model = loading.with_model(model)
     if prompts or batch.output or n > 1:
         if form.jsonl or trace:

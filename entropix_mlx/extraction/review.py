@@ -17,8 +17,7 @@ from typing import Any
 from .. import limits
 from ..errors import OutputError
 from ..files import write_line, writing
-from ..palette import to_json
-from ..records import from_record
+from ..records import from_record, to_json
 from .documents import passage
 from .rows import Row
 

@@ -15,7 +15,7 @@ from typing import Any
 from ..constraints.fields import escaped
 from ..errors import OutputError
 from ..files import write_whole, writing
-from ..palette import to_json
+from ..records import to_json
 from .documents import Document, passage
 from .task import Example
 

@@ -8,6 +8,7 @@ name.
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
@@ -54,11 +55,14 @@ TopK = Annotated[Whole, Field(ge=1, le=LARGEST_TOP_K)]
 
 def rule_of(kind: Any) -> Rule:
     """Return the rule of a type that pydantic knows."""
-    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+
+    @functools.cache
+    def adapter() -> TypeAdapter[Any]:  # slow to make, and not needed for --help
+        return TypeAdapter(kind)
 
     def check(value: Any) -> Any:
         try:
-            return adapter.validate_python(value)
+            return adapter().validate_python(value)
         except ValidationError as error:
             raise ValueError(explained(error, skipped=None, whole="")) from None
 

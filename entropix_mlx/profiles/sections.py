@@ -43,7 +43,7 @@ MOST_ANSWERS = 64  # to one question
 class Section(BaseModel):
     """A table of a profile."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Base(Section):

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ..palette import SHORT_NAMES, SWATCHES, printable
+from ..palette import SHORT_NAMES, SWATCHES
 from ..profiles.profile import Profile
 from ..profiles.sections import UNFORKED_ARGMAX, BranchStrategy
 from ..profiles.tree import TreeRow, first_fit, table
+from ..records import printable
 from ..step import (
     NOT_OF_THE_MODEL,
     Branch,

@@ -18,6 +18,7 @@ from ..palette import SWATCHES
 from ..profiles.profile import Profile
 from ..profiles.sampler_specs import SAMPLERS
 from ..profiles.tree import TREE_SAMPLER, table
+from ..records import printable
 from ..step import Step, Strategy
 from ..summary import Summary
 from .explain import ORIGINS, explain, lead
@@ -117,7 +118,7 @@ def _without_defaults(record: Json) -> Json:
 def _printable(value: Any) -> Any:
     """Return JSON with visible symbols for control characters, and no infinities."""
     if isinstance(value, str):
-        return palette.printable(value).encode("utf-8", "replace").decode("utf-8")
+        return printable(value).encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

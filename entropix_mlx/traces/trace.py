@@ -35,10 +35,9 @@ from .. import limits
 from .._version import installed_versions
 from ..errors import EntropixError, TraceError
 from ..files import without_waiting, write_line, writing
-from ..palette import to_json
 from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile
-from ..records import from_record
+from ..records import from_record, to_json
 from ..step import Attended, Step
 from ..summary import Summary
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from entropix_mlx import Profile
-from entropix_mlx.palette import printable
+from entropix_mlx.records import printable
 from entropix_mlx.step import Strategy
 from entropix_mlx.summary import Summary
 from entropix_mlx.traces.explain import explain

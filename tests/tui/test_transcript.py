@@ -8,7 +8,7 @@ from textual.widgets import Markdown, Static
 
 from entropix_mlx import Profile
 from entropix_mlx.chat.finding import Match, search
-from entropix_mlx.palette import printable
+from entropix_mlx.records import printable
 from entropix_mlx.step import Origin, Strategy
 from entropix_mlx.tui.screens.find import FindBar
 from entropix_mlx.tui.styles import marked

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entropix_mlx.palette import printable, to_json
+from entropix_mlx.records import printable, to_json
 
 OBEYED = {chr(code) for code in (*range(32), *range(0x7F, 0xA0))}
 ANY_TEXT = st.text(st.characters(codec=None))  # lone surrogates too

@@ -12,8 +12,9 @@ from textual.style import Style
 from textual.widgets import Static
 
 from entropix_mlx.chat.events import StepRead
-from entropix_mlx.palette import NOT_MEASURED, SWATCHES, printable
+from entropix_mlx.palette import NOT_MEASURED, SWATCHES
 from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.records import printable
 from entropix_mlx.step import AttentionMap, Branch, DrawDistribution, Fork, Step, Strategy
 from entropix_mlx.traces.explain import ORIGINS, Case, explain
 from entropix_mlx.traces.scales import SCALES

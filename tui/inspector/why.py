@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from entropix_mlx.palette import printable
+from entropix_mlx.records import printable
 from entropix_mlx.step import Fork, Strategy
 from entropix_mlx.summary import LOOP_ENDING, Summary
 from entropix_mlx.traces.explain import Explanation, explain, standing

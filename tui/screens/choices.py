@@ -14,8 +14,8 @@ from textual.content import Content
 from entropix_mlx.chat.conversation import Reply, Turn
 from entropix_mlx.chat.store import Card, Store
 from entropix_mlx.errors import SessionError
-from entropix_mlx.palette import printable
 from entropix_mlx.profiles.confidence import AnswerMetrics, score_of
+from entropix_mlx.records import printable
 from entropix_mlx.step import Fork
 from entropix_mlx.traces.explain import standing
 

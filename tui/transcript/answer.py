@@ -16,7 +16,8 @@ from textual.message import Message
 from textual.style import Style
 
 from entropix_mlx.chat.finding import CLOSING, Reasoning, find_reasoning, quoted
-from entropix_mlx.palette import SWATCHES, printable
+from entropix_mlx.palette import SWATCHES
+from entropix_mlx.records import printable
 from entropix_mlx.step import Step, Strategy
 
 from ..drawing import Drawn

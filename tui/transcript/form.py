@@ -9,7 +9,7 @@ from typing import Any
 from textual.content import Content
 
 from entropix_mlx.constraints.fields import Field, fields_of
-from entropix_mlx.palette import printable
+from entropix_mlx.records import printable
 from entropix_mlx.step import Step
 
 from ..drawing import DIM

@@ -17,7 +17,7 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from entropix_mlx.chat.conversation import Conversation, Turn
-from entropix_mlx.palette import printable
+from entropix_mlx.records import printable
 from entropix_mlx.step import AttentionMap, Step
 
 from ..help_text import COLOURINGS, Welcome

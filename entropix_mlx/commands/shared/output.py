@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TextIO
 
 from ...errors import OutputError
 from ...files import reason
-from ...palette import printable, to_json
+from ...records import printable, to_json
 
 BUG = 1
 """The exit code of Python itself after a traceback."""
