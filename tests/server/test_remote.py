@@ -130,7 +130,7 @@ def test_the_thread_of_the_terminal_ui(url):
     assert not thread.alive
 
 
-@pytest.mark.parametrize("more", [["--ask"], ["--trace", "x"], ["--plain"], ["--model", "x"]])
+@pytest.mark.parametrize("more", [["--ask"], ["--trace", "x"], ["--model", "x"]])
 def test_options_that_do_not_go_with_a_server(more, capsys, monkeypatch):
     monkeypatch.setattr("entropix_mlx.commands.shared.output.check_screen", lambda hint: None)
     monkeypatch.setattr("entropix_mlx.tui.terminal.require_full_screen", lambda hint: None)
