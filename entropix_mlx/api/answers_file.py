@@ -101,7 +101,7 @@ def records(
     def end(index: int) -> tuple[T, dict[str, Any]]:
         task, answer = left.pop(index), batch.answers[index]
         record = task.record(answer, batch.size)
-        answer.drop_steps()  # thousands of answers would fill the memory
+        answer.steps, answer.several = [], None  # thousands of answers would fill the memory
         return task, record
 
     for index, step in batch:

@@ -48,8 +48,7 @@ def batch_generate(
             print(answer.text)
 
     Args:
-        model: from `load`.
-        tokenizer: from `load`.
+        model, tokenizer: from `load`.
         prompts: each as for `stream_generate`. What they have in common at their beginning is
             computed once.
         settings: for all, or one for each prompt.
@@ -134,10 +133,6 @@ class BatchAnswer:
 
     def _repr_html_(self) -> str:
         return Summary.of(self.steps, self.prompt_tokens)._repr_html_()
-
-    def drop_steps(self) -> None:
-        self.steps.clear()
-        self.several = None
 
     @property
     def seed(self) -> int | None:

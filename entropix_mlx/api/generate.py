@@ -37,8 +37,7 @@ def stream_generate(
     With several `answers`, the steps are those of the chosen one; see `stream_answers`.
 
     Args:
-        model: from `load`.
-        tokenizer: from `load`.
+        model, tokenizer: from `load`.
         prompt: token ids, such as `chat_prompt` returns, or a text to continue.
         settings: how to generate.
         hooks: functions that stop, watch and steer the generation.

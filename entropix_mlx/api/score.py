@@ -66,8 +66,7 @@ def stream_score(
     The steps are those of a generation that was forced to write the text, with the origin `read`.
 
     Args:
-        model: from `load`.
-        tokenizer: from `load`.
+        model, tokenizer: from `load`.
         text: a text, or token ids.
         settings: the sampler and its profile, the attention layers, `top_logprobs`.
         after: what precedes the text and is not measured, such as `chat_prompt` returns. None is

@@ -58,7 +58,9 @@ class RemoteSource(AnswerSource):
         """
         self.model = url
         self._base = url.rstrip("/").removesuffix("/v1")
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        headers = {b"Content-Type": b"application/json"}
+        if key is not None:
+            headers[b"Authorization"] = f"Bearer {key}".encode()
         self._client = httpx.Client(
             headers=headers,
             timeout=TIMEOUT,
@@ -96,7 +98,8 @@ class RemoteSource(AnswerSource):
         last = len(conversation.turns) - 1
         opened = contextlib.ExitStack()
         while not asked.hooks.cancelled():
-            request = self._request("POST", "/v1/chat/completions", self._body(asked), cancel)
+            body = json.dumps(self._body(asked))
+            request = self._request("POST", "/v1/chat/completions", body, cancel)
             try:
                 steps = _steps(opened.enter_context(request), opened, asked)
                 weakref.finalize(steps, opened.close)  # also where nobody begins to read
@@ -132,13 +135,17 @@ class RemoteSource(AnswerSource):
 
     @contextlib.contextmanager
     def _request(
-        self, method: str, route: str, body: Any = None, cancel: threading.Event | None = None
+        self,
+        method: str,
+        route: str,
+        body: str | None = None,
+        cancel: threading.Event | None = None,
     ) -> Iterator[httpx.Response]:
         """Send a request, and yield the response once it begins; a cancel cuts it off. Raises
         `ServerError` if the server cannot be reached, or refuses the request."""
         with self._explained(), _Cut(cancel) as cut:
             url, extensions = self._base + route, {"trace": cut.trace}
-            with self._client.stream(method, url, json=body, extensions=extensions) as response:
+            with self._client.stream(method, url, content=body, extensions=extensions) as response:
                 if response.status_code != httpx.codes.OK:
                     raise _refusal(response)
                 yield response
@@ -226,13 +233,16 @@ def _sent(value: Any) -> Any:
 def _lines(response: httpx.Response) -> Iterator[bytes]:
     """Yield the lines of a response as they come. Raises `ServerError` if a line is longer than any
     that a server sends."""
-    rest = b""
+    line = bytearray()
     for chunk in response.iter_bytes():
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > limits.LINE_BYTES:
+        begun, *others = chunk.split(b"\n")
+        line += begun
+        for other in others:
+            yield bytes(line)
+            line = bytearray(other)
+        if len(line) > limits.LINE_BYTES:
             raise ServerError("the server sent a line that is too long")
-        yield from lines
-    yield rest
+    yield bytes(line)
 
 
 def _whole(response: httpx.Response) -> bytes:
