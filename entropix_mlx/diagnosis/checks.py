@@ -119,7 +119,7 @@ def check_device(device: DeviceFacts, memory: int) -> Iterator[Check]:
     if sys.platform == "darwin":
         advice = "Metal needs macOS 14 or later, and many a virtual machine has none"
     elif Path("/proc/driver/nvidia/version").exists():
-        advice = "use the NVIDIA GPU: pip install 'entropix-mlx[cuda]'"
+        advice = "use the NVIDIA GPU: pip install '.[cuda]' in a clone"
     unpacked = memory / 2 / 4 / GB  # half of it, by four bytes a number
     yield Check(
         "device",
@@ -147,7 +147,7 @@ def _folders() -> Iterator[Check]:
     import platformdirs
     from huggingface_hub import constants
 
-    chats = platformdirs.user_data_path("entropix_mlx", appauthor=False) / "chats"
+    chats = platformdirs.user_data_path("entropix_mlx", appauthor=False)
     for path in (models_folder(), Path(constants.HF_HUB_CACHE), chats):
         free = shutil.disk_usage(_existing(path)).free
         found = f"{path}, {free / GB:.1f} GB free"
