@@ -203,7 +203,7 @@ def _of_pdf(content: bytes) -> list[str]:
     try:
         from pypdf import PdfReader
     except ImportError:
-        raise Unreadable("PDF files need pypdf: pip install 'entropix_mlx[notes]'") from None
+        raise Unreadable("PDF files need pypdf: pip install '.[notes]' in the clone") from None
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs every small fault
     try:
         read = PdfReader(io.BytesIO(content)).pages[: limits.NOTE_PAGES]

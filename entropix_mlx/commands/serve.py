@@ -80,7 +80,7 @@ def serve(
             be repeated
     """
     if not all(map(find_spec, ("starlette", "uvicorn", "prometheus_client"))):
-        raise EntropixError("the server needs more packages: pip install 'entropix_mlx[server]'")
+        raise EntropixError("the server needs more packages: pip install '.[server]' in the clone")
     from ..api.runner import follow
     from ..models.ranks import launched, share
     from ..server.access import Access, is_loopback

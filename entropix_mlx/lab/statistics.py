@@ -14,7 +14,7 @@ from ..errors import EntropixError
 try:
     from scipy import stats
 except ImportError as error:
-    raise EntropixError("evaluations need SciPy: pip install 'entropix_mlx[eval]'") from error
+    raise EntropixError("evaluations need SciPy: pip install '.[eval]' in the clone") from error
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
