@@ -19,17 +19,17 @@ from collections.abc import Callable, Sequence
 RUN = 4
 """Tokens in a row by which a period is noticed."""
 REPEATED = 64
-"""Tokens, from the beginning of a loop, after which it ends if that is more than one period."""
+"""Tokens, from the beginning of a loop, after which it ends if that is more than one period. In
+prose it ends as soon as a sentence stands for the third time."""
 IN_CODE, WITHOUT_WORDS = 3, 8
 """How many times as long such loops may be: pages have six equal cards, and grids a hundred
 zeros."""
-
-PHRASE, WORDS = 8, 5
+SENTENCE = 8
+"""Tokens of a period that is more than a short line."""
+PHRASE, WORDS = 6, 4
 """Tokens of a phrase, and words in them at least."""
 PHRASES = 3
 """Phrases in one paragraph that make a loop."""
-APART = 12
-"""Tokens from one phrase to the next; what comes sooner is a short line, and has a period."""
 PARAGRAPH = 128
 """Tokens from the first of these phrases to the last."""
 
@@ -75,7 +75,7 @@ class LoopDetector:
         """Return whether a phrase is said for the third time in one paragraph of prose."""
         tokens, end = self._tokens, len(self._tokens)
         places = self._phrases.setdefault(tuple(tokens[-PHRASE:]), [])
-        if places and end - places[-1] < PHRASE:  # in a short line that is repeated
+        if places and end - places[-1] < SENTENCE:  # in a short line that is repeated
             places.pop()
         places.append(end)
         del places[:-PHRASES]
@@ -89,7 +89,8 @@ class LoopDetector:
         """Follow another period, as far back as it may matter."""
         tokens, repeated = self._tokens, 0
         self._period, self._judged = period, False
-        self._enough = max(min(REPEATED, 2 * period), period + 1) if period >= PHRASE else REPEATED
+        twice = 2 * period if period >= SENTENCE else REPEATED
+        self._enough = max(min(REPEATED, twice), period + 1)
         farthest = min(self._enough, len(tokens) - period) if period else 0
         while repeated < farthest and tokens[-1 - repeated] == tokens[-1 - repeated - period]:
             repeated += 1
