@@ -120,13 +120,11 @@ class Welcome(Static):
             for strategy, (state, _) in MEANINGS.items()
             if strategy in reachable(profile)
         ]
-        colours = Content.assemble(
-            "Colours say how sure the model is: ", Content("  ").join(states)
-        )
+        colours = Content("  ").join(states) + Content(": how sure the model is")
         self.update(Content("\n").join([colours, *map(Content, WELCOME)]))
 
 
 WELCOME = (
-    "Tab goes to the least sure token: why it was taken, and what else could stand there.",
+    "Tab goes to the least sure token: why it was taken, what else it could be.",
     "Ctrl+T moves the thresholds behind the colours. ? lists all keys.",
 )
