@@ -204,8 +204,10 @@ class WorkspaceApp(App[None]):
         inspector.scroll_relative(y=by * inspector.size.height // 2, animate=False)
 
     def action_help(self) -> None:
-        groups = {heading: self.own_keys(keys) for heading, keys in self.key_groups.items()}
-        self.push_screen(HelpScreen(self.workspace.profile, groups))
+        groups = [(heading, self.own_keys(keys)) for heading, keys in self.key_groups.items()]
+        if self.workspace.transcript.has_focus:  # first the keys that work here
+            groups.reverse()
+        self.push_screen(HelpScreen(self.workspace.profile, dict(groups)))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         nodes = {

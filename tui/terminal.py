@@ -12,7 +12,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from entropix_mlx.errors import PromptError
@@ -45,11 +45,12 @@ def require_full_screen(instead: str) -> None:
         )
 
 
+@cache
 def all_keys() -> Callable[[], None]:
     """Have the terminal pass on Ctrl+S and Ctrl+Q, also before the first frame is drawn.
 
     Returns:
-        what has the terminal be as it was.
+        restores the terminal; the same function at every call.
     """
     keyboard = sys.__stdin__.fileno() if sys.__stdin__ else -1
     try:
