@@ -84,7 +84,7 @@ class MessagesRequest(requests.ChatRequest):
     messages: Annotated[requests.Messages, BeforeValidator(_messages)]
     system: requests.Content | None = None
     max_tokens: requests.MaxTokens
-    stop: Any = Field(None, alias="stop_sequences")
+    stop: requests.StopTexts | None = Field(None, alias="stop_sequences")
     tools: list[Annotated[requests.Tool, BeforeValidator(_tool)]] = Field(
         [], max_length=requests.MOST_TOOLS
     )
@@ -131,7 +131,8 @@ class MessagesProtocol(PartsProtocol):
     def __init__(self, body: Json) -> None:
         super().__init__(body)
         self._shown = {TEXT, CALL}
-        if (body.get("thinking") or {}).get("type") in ("enabled", "adaptive"):
+        thinking = body.get("thinking")
+        if isinstance(thinking, dict) and thinking.get("type") in ("enabled", "adaptive"):
             self._shown.add(REASONING)
 
     def begin(self, chunk: Json, usage: Json) -> Iterator[Json]:

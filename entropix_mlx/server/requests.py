@@ -144,6 +144,7 @@ def _arguments(stated: Any) -> Any:
 Content = Annotated[str, BeforeValidator(_text_of)]
 TokenIds = Annotated[list[StrictInt], Field(fail_fast=True)]
 StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
+StopTexts = Annotated[list[StopText], Field(max_length=MOST_STOPS)]
 ListedTokens = Annotated[StrictInt, Field(ge=0, le=MOST_LISTED)]
 SmallObject = Annotated[Json, AfterValidator(_small)]
 CallId = Annotated[str, AfterValidator(_short_id)]
@@ -303,7 +304,7 @@ class AnswerRequest(_Described):
     """What chats and completions have in common: fields of `Settings`, and these."""
 
     max_completion_tokens: MaxTokens = None
-    stop: StopText | Annotated[list[StopText], Field(max_length=MOST_STOPS)] | None = None
+    stop: StopText | StopTexts | None = None
     n: Annotated[StrictInt, Field(ge=1, le=MOST_ANSWERS)] = 1
     stream: StrictBool = False
     stream_options: _StreamOptions | None = None

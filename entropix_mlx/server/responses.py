@@ -42,15 +42,13 @@ def _messages(items: Any) -> Any:
             function = {name: item.get(name) for name in ("name", "arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
             if not messages or messages[-1].get("role") != "assistant":
-                messages.append({"role": "assistant"})
-            messages[-1] = messages[-1] | {
-                "tool_calls": [*messages[-1].get("tool_calls", ()), call]
-            }
+                messages.append({"role": "assistant", "tool_calls": []})
+            messages[-1]["tool_calls"].append(call)
         elif kind == "function_call_output":
             result = {"role": "tool", "tool_call_id": item.get("call_id")}
             messages.append(result | {"content": item.get("output")})
         elif kind == "message":
-            messages.append(item)
+            messages.append({**item, "tool_calls": []})
         elif kind != "reasoning":
             raise ValueError(f"has an item that is not supported: {shown(item)}")
     return messages

@@ -175,6 +175,7 @@ GOODS = {
     "/v1/messages": {
         **{"messages": BLOCKS, "system": [{"type": "text", "text": "a"}], "max_tokens": 2},
         **{"stop_sequences": ["x"], "tools": [], "tool_choice": {"type": "auto"}, "top_k": 5},
+        "thinking": {"type": "enabled", "budget_tokens": 9},
     },
 }
 HEADERS = (

@@ -189,7 +189,13 @@ def test_messages_name_the_stop_sequence(caller):
         (MESSAGES, {"messages": HI, "max_tokens": 1, "tools": [{}]}),
         (MESSAGES, {"messages": HI, "max_tokens": 1, "tools": [{"type": "bash"}]}),
         (MESSAGES, {"messages": HI, "max_tokens": 1, "thinking": {"type": "enabled"}}),
+        (MESSAGES, {"messages": HI, "max_tokens": 1, "thinking": 5}),
+        (MESSAGES, {"messages": HI, "max_tokens": 1, "stop_sequences": ["a"] * 17}),
+        (MESSAGES, {"messages": HI, "max_tokens": 1, "stop_sequences": ["a" * 513]}),
+        (RESPONSES, {"input": [{"type": "function_call"}] * 100_000}),
+        (RESPONSES, {"input": [{"role": "assistant", "tool_calls": 5}, {"type": "function_call"}]}),
     ],
+    ids=lambda value: str(value)[:80],
 )
 def test_mistakes_are_described_as_each_protocol_does(caller, path, body):
     reply = caller.post(path, json=body)
