@@ -59,7 +59,7 @@ class Budget:
         undecided = [one for one in selections if not one.decided]
         for one in undecided:
             if one.candidates[0].ended and one not in self._waiting:
-                self._waiting[one] = one.candidates[0].score
+                self._waiting[one] = one.candidates[0].sureness
                 self._earned += (one.budget - 1) * len(one.candidates[0].steps)
         if self._ranked and len(self._waiting) < len(undecided):
             return

@@ -1,7 +1,7 @@
 """Several answers to a prompt: whether more than the first are needed, and which is chosen.
 
-The answer of the best `DEFAULT_SCORE` is chosen. The same score of the first answer, ranked among
-those of other prompts, tells whether more are drawn: `Budget`.
+The answer of the best `CHOICE_SCORE` is chosen. The `DEFAULT_SCORE` of the first answer, ranked
+among those of other prompts, tells whether more are drawn: `Budget`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ..profiles.confidence import DEFAULT_SCORE, AnswerMetrics, score_of
+from ..profiles.confidence import CHOICE_SCORE, DEFAULT_SCORE, AnswerMetrics, score_of
 from ..profiles.sections import AnswersRule
 from ..step import Step
 from ..summary import forward_tokens
@@ -38,6 +38,11 @@ class Candidate:
 
     @property
     def score(self) -> float:
+        """`CHOICE_SCORE` of the tokens so far; −∞ without any."""
+        return score_of(CHOICE_SCORE, AnswerMetrics.of(self.steps))
+
+    @property
+    def sureness(self) -> float:
         """`DEFAULT_SCORE` of the tokens so far; −∞ without any."""
         return score_of(DEFAULT_SCORE, AnswerMetrics.of(self.steps))
 
@@ -168,7 +173,7 @@ class AnswerSelection:
     @property
     def standing(self) -> AnswersStanding:
         return AnswersStanding(
-            len(self.candidates), len(self.complete), math.exp(self.chosen.score)
+            len(self.candidates), len(self.complete), math.exp(self.chosen.sureness)
         )
 
     def __str__(self) -> str:
@@ -177,7 +182,7 @@ class AnswerSelection:
         chosen = self.chosen
         return (
             f"{len(self.complete)} of {len(self.candidates)} answers are complete; number"
-            f" {self.candidates.index(chosen) + 1} was chosen ({DEFAULT_SCORE} {chosen.score:.2f});"
+            f" {self.candidates.index(chosen) + 1} was chosen ({CHOICE_SCORE} {chosen.score:.2f});"
             f" {self.forward_tokens} forward tokens in all, {self.times:.1f} times those of one"
         )
 

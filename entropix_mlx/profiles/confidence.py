@@ -93,9 +93,10 @@ SCORES: dict[str, Score] = {
 }
 """By name: a score of an answer that has at least one token of its own."""
 DEFAULT_SCORE = "mean_logprob"
-"""Tells how sure an answer is where nobody chooses a score: which prompts get more answers, which
-of several answers is taken, which answers are unsure. It holds in every wording that was tried
-(docs/studies/wordings.md)."""
+"""Tells how sure an answer is where nobody chooses a score: which prompts get more answers, and
+which answers are unsure. It holds in every wording that was tried (docs/studies/wordings.md)."""
+CHOICE_SCORE = "lowest_logprob"
+"""Chooses among several answers to one prompt: the only rule that gained over all wordings."""
 NO_SCORE = "none"  # the score of a profile that calls no answer unsure
 ADVICE = "check it, or ask more precisely"
 """With an answer that is unsure."""

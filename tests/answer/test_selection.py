@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from entropix_mlx.answer.selection import AnswerSelection, Enough
 from entropix_mlx.profiles.confidence import (
-    DEFAULT_SCORE,
+    CHOICE_SCORE,
     GROUP,
     AnswerMetrics,
     lowest_group,
@@ -44,7 +44,7 @@ def race(rule, answers, count=None, until=math.inf):
 
 
 def score(steps):
-    return score_of(DEFAULT_SCORE, AnswerMetrics.of(steps))
+    return score_of(CHOICE_SCORE, AnswerMetrics.of(steps))
 
 
 @given(RACES)

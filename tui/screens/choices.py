@@ -14,7 +14,12 @@ from textual.content import Content
 from entropix_mlx.chat.conversation import Reply, Turn
 from entropix_mlx.chat.store import Card, Store
 from entropix_mlx.errors import SessionError
-from entropix_mlx.profiles.confidence import AnswerMetrics, score_of
+from entropix_mlx.profiles.confidence import (
+    CHOICE_SCORE,
+    DEFAULT_SCORE,
+    AnswerMetrics,
+    score_of,
+)
 from entropix_mlx.records import printable
 from entropix_mlx.step import Fork
 from entropix_mlx.traces.explain import standing
@@ -44,9 +49,10 @@ def pick_answer(turn: Turn) -> Picker:
 
 def _answer_line(number: int, reply: Reply, turn: Turn) -> Content:
     chosen = "▸" if number == turn.selected else " "
-    score = score_of("mean_logprob", AnswerMetrics.of(reply.steps))
-    about = Content.styled(f"\n   mean log p {score:.2f} nats · {len(reply.steps)} tokens", DIM)
-    confidence = graded(math.exp(score))
+    metrics = AnswerMetrics.of(reply.steps)
+    lowest = f"lowest log p {score_of(CHOICE_SCORE, metrics):.2f} nats/token"
+    about = Content.styled(f"\n   {lowest} · {len(reply.steps)} tokens", DIM)
+    confidence = graded(math.exp(score_of(DEFAULT_SCORE, metrics)))
     line = Content.assemble(f"{chosen}{number + 1} ", confidence, " ")
     return line + Content(shortened(reply.text)) + about
 
