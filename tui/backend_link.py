@@ -120,6 +120,9 @@ class BackendLink:
                 status.context_length, status.model = event.context_length, event.model
                 self._workspace.use_profile(event.profile)
                 status.state = State.GENERATING if self._waiting else State.READY
+            case events.ThresholdsReady():
+                offer = "thresholds for this model are ready: Enter uses them"
+                self._composer.offer(offer, self.thread.accept_thresholds)
             case events.LoadFailed():
                 self._report_failure(event.reason)
             case events.ModelsListed():

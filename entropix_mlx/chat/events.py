@@ -39,6 +39,11 @@ class Loaded:
 
 
 @dataclass(frozen=True)
+class ThresholdsReady:
+    """Thresholds for the model have been learned, and `ChatThread.accept_thresholds` uses them."""
+
+
+@dataclass(frozen=True)
 class LoadFailed:
     """The model could not be loaded."""
 
@@ -124,7 +129,7 @@ class ChoiceNeeded:
     reply: Callable[[int], None]  # takes the index of the chosen branch
 
 
-JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded | StepRead
+JobEvent = Loaded | LoadFailed | ThresholdsReady | ModelsListed | Prefilled | AnswerEnded | StepRead
 ChatEvent = (
     ConversationChanged | StepsArrived | AnswersDrawn | ForkGrew | TurnsDropped | ChoiceNeeded
 )

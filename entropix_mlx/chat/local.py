@@ -17,6 +17,7 @@ from ..answer.hooks import Hooks
 from ..answer.selection import AnswerSelection
 from ..answer.thinking import Thinking
 from ..api.attention import attention_map
+from ..api.learned import TokenCounts
 from ..api.prompts import conversation_prompt
 from ..api.runner import Runner
 from ..api.score import distribution_after
@@ -105,6 +106,11 @@ class LocalSource(AnswerSource):
     @property
     def auto_profile(self) -> Profile:
         return profile_for(self._loaded[0].config)
+
+    @property
+    def counts(self) -> TokenCounts | None:
+        counts: TokenCounts | None = self._loaded[0].counts
+        return counts
 
     @property
     def cached_tokens(self) -> int:

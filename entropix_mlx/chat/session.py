@@ -24,6 +24,7 @@ from ..step import AttentionMap, DrawDistribution, Step
 from .conversation import Conversation, Reply
 
 if TYPE_CHECKING:
+    from ..api.learned import TokenCounts
     from ..checkpoints.local import LocalModel
 
 OnAnswers = Callable[[AnswersStanding], None]
@@ -57,6 +58,11 @@ class AnswerSource(ABC):
     @abstractmethod
     def auto_profile(self) -> Profile:
         """The profile that ``"auto"`` means for the model."""
+
+    @property
+    def counts(self) -> TokenCounts | None:
+        """The counts from which thresholds for the model are learned; None where none are."""
+        return None
 
     @abstractmethod
     def open(self, model: str | None = None) -> None:
@@ -125,6 +131,21 @@ class ChatSession:
         """The profile that the settings mean for this model. Raises `ProfileError` if there is no
         such profile, or a changed field does not fit."""
         return profile_of(self.settings, self.source)
+
+    @property
+    def offers_thresholds(self) -> bool:
+        """Whether thresholds for the model have been learned, and the settings would use them."""
+        counts = self.source.counts
+        return counts is not None and counts.ready and self.settings.profile == AUTO
+
+    def accept_thresholds(self) -> None:
+        """Use the learned thresholds from the next answer on, in this chat and all others.
+
+        Raises:
+            ProfileError: they cannot be written, or are not there yet.
+        """
+        if self.source.counts is not None:
+            self.source.counts.accept(self.source.model)
 
     @property
     def messages(self) -> list[dict[str, str]]:

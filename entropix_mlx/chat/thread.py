@@ -122,6 +122,16 @@ class ChatThread:
         """Load another model for the same conversation; if that fails, load this one again."""
         self._jobs.put(lambda: self._switch(model, cancel))
 
+    def accept_thresholds(self) -> None:
+        """Use the thresholds that were learned, and report the profile."""
+
+        def job() -> None:
+            with contextlib.suppress(EntropixError):  # a folder that cannot be written
+                self._opened().accept_thresholds()
+            self._report_loaded()
+
+        self._jobs.put(job)
+
     def list_models(self) -> None:
         def job() -> None:
             try:
@@ -144,14 +154,21 @@ class ChatThread:
         self._loaded = False
         try:
             session.source.open(model)
-            loaded = events.Loaded(
-                session.source.model, session.source.context_length, session.profile
-            )
+            session.profile  # noqa: B018 - raises what is wrong with it
         except Exception as error:
             return explain(error)
         self._loaded = True
-        self._report(loaded)
+        self._report_loaded()
         return None
+
+    def _report_loaded(self) -> None:
+        source = self._session.source
+        self._report(events.Loaded(source.model, source.context_length, self._session.profile))
+        self._offer_thresholds()
+
+    def _offer_thresholds(self) -> None:
+        if self._session.offers_thresholds:
+            self._report(events.ThresholdsReady())
 
     def _fail(self, error: str) -> None:
         """Report that there is no model, and drop the jobs that waited for it."""
@@ -189,6 +206,8 @@ class ChatThread:
         if self._loaded:
             self._report_conversation()
         self._report(events.AnswerEnded(cancel, error, refused))
+        if self._loaded:
+            self._offer_thresholds()
 
     def _opened(self) -> ChatSession:
         if not self._loaded:

@@ -126,10 +126,13 @@ def chat(
 
 def _load(chosen: ModelOptions, model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
     """Load a model: with the options of the command, unless another one was picked since."""
+    from ..api.learned import learn
     from ..checkpoints.load import load
 
     extras = loading.extras(chosen) if model == chosen.model else None
-    return load(model, extras=extras, chat=True)
+    loaded = load(model, extras=extras, chat=True)
+    learn(loaded[0])
+    return loaded
 
 
 def _converse(session: ChatSession, color: Color) -> int:
@@ -155,7 +158,13 @@ def _converse(session: ChatSession, color: Color) -> int:
         if line == QUIT:
             break
         try:
-            session.new() if line == NEW else _answer(session, line, color)
+            if line == NEW:
+                session.new()
+            elif line:
+                _answer(session, line, color)
+            elif session.offers_thresholds:
+                session.accept_thresholds()
+                output.info(f"using the profile {session.profile.name}")
         except EntropixError as error:
             output.report_error(str(error))
             mistakes += 1
@@ -184,10 +193,12 @@ def _answer(session: ChatSession, line: str, color: Color) -> None:
     for value in display.constrained(summary):
         output.info(value)
     display.report_if_unsure(session.profile.abstain.verdict(summary.metrics))
+    if session.offers_thresholds and sys.stdin.isatty():
+        output.info("thresholds for this model are ready: Enter uses them")
 
 
 def _lines(interactive: bool) -> Iterator[str]:
-    """Yield the lines of stdin that are not empty."""
+    """Yield the lines of stdin, of a pipe without the empty ones."""
     if interactive:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - gives input() a history and editing
@@ -196,5 +207,5 @@ def _lines(interactive: bool) -> Iterator[str]:
             line = input("> " if interactive else "").strip()
         except EOFError:
             return
-        if line:
+        if line or interactive:
             yield line

@@ -145,6 +145,8 @@ class Batch:
             steps += ((sequence, step) for step in sequence.steps)
             sequence.steps.clear()
         self._active = [sequence for sequence in self._active if not sequence.ended]
+        if self.model.counts is not None:
+            self.model.counts.add(steps)
         return steps
 
     def stream(self, sequence: Sequence) -> Generator[Step, None, None]:

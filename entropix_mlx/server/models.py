@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..api.learned import OFFER, learn
 from ..errors import EntropixError, ProfileError
 from ..models.config import ModelShape, fingerprint
 from ..profiles.fields import spell_infinities
@@ -164,6 +165,10 @@ class Models:
     def _prompts(
         self, source: ModelSource, model: LanguageModel, tokenizer: TokenizerWrapper
     ) -> PromptMaker:
+        if self._settings.profile == AUTO:
+            counts = learn(model, lambda: _log.warning(OFFER))
+            if counts is not None and counts.ready:
+                _log.warning(OFFER)
         settings = replace(self._settings, profile=resolve(self._settings.profile, model.config))
         return PromptMaker(ServedModel(source.name, model.config, settings), tokenizer)
 

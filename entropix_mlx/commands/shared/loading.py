@@ -55,13 +55,18 @@ def extras(options: ModelOptions) -> Extras:
 
 
 def resolve(settings: Settings, model: LanguageModel) -> ResolvedSettings:
-    """Return the settings of an answer; say so where no profile was calibrated for the model."""
+    """Return the settings of an answer; where no profile fits the model, say so, and learn it."""
     resolved = settings.resolved(model.config)
     automatic = settings.profile == AUTO and SAMPLERS[settings.sampler].tree
     if automatic and not resolved.profile.calibration:
+        from ...api.learned import OFFER, learn
+
+        counts = learn(model)
         output.info(
-            "no profile was calibrated for this model: using reference (entropix calibrate makes"
-            " one that fits)"
+            OFFER
+            if counts is not None and counts.ready
+            else "no profile was calibrated for this model: using reference, until thresholds are"
+            " learned from its tokens (entropix calibrate makes a profile now)"
         )
     return resolved
 
