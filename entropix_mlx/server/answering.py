@@ -98,8 +98,8 @@ class AnswerRoute:
             await Response(whole, media_type="application/json")(scope, receive, send)
 
     def _read(self, content: bytearray) -> tuple[AnswerRequest, Protocol]:
-        protocol = self._protocol(parse_body(content))
-        return protocol.request.model_validate(protocol.body), protocol
+        body = parse_body(content)
+        return self._protocol.request.model_validate(body), self._protocol(body)
 
 
 async def _until_gone(receive: Receive) -> None:

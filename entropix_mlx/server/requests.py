@@ -546,16 +546,15 @@ def refusal(error: ValidationError) -> RequestError:
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)[1:]
     where = where.removesuffix(".str")[:LONGEST_NAME] or "the body"
     if kind == "extra_forbidden":
-        return unknown_field(where)
+        return _unknown_field([str(step) for step in place])
     reason = fault.get("ctx", {}).get("error")
     message = f"{where} {reason}" if reason else f"{where}: {fault['msg']}"
     code = kind if kind in (UNSUPPORTED, BAD_CONSTRAINT) else None
     return RequestError(message, str(place[0])[:LONGEST_NAME] if place else None, code=code)
 
 
-def unknown_field(where: str) -> RequestError:
-    """Return the response to a field, such as ``tools[0].function.x``, that is not known."""
-    near = nearest(where.rpartition(".")[2], {*ChatRequest.model_fields, *TextRequest.model_fields})
+def _unknown_field(place: Sequence[str]) -> RequestError:
+    near = nearest(place[-1], {*ChatRequest.model_fields, *TextRequest.model_fields})
     advice = f"did you mean {near}?" if near else "leave it out"
-    param = where.partition(".")[0].partition("[")[0]
-    return RequestError(f"unknown field {where!r}; {advice}", param, code=UNKNOWN_FIELD)
+    message = f"unknown field {'.'.join(place)[:LONGEST_NAME]!r}; {advice}"
+    return RequestError(message, place[0][:LONGEST_NAME], code=UNKNOWN_FIELD)
