@@ -258,17 +258,17 @@ class ThresholdRequest(Fields):
             RequestError: there is none of that name, or a field is wrong.
         """
         profile = served.profile if self.profile is None else served.find_profile(self.profile)
+        assigned = dict(self.set)
+        if not self.think:
+            assigned["think.max_insertions"] = 0
+        if self.branch is not None:
+            assigned["branch.max_branches"] = MOST_FORKS if self.branch else 0
         changes: Json = {}
-        for name, assigned in self.set.items():
-            change = assigned
+        for name, value in assigned.items():
+            change = value
             for part in reversed(name.split(".")[:4]):
                 change = {part: change}
             changes = overlaid(changes, change)
-        if not self.think:
-            changes = overlaid(changes, {"think": {"max_insertions": 0}})
-        if self.branch is not None:
-            forks = MOST_FORKS if self.branch else 0
-            changes = overlaid(changes, {"branch": {"max_branches": forks}})
         try:
             profile = profile.replace(changes, "set")
         except ProfileError as error:
@@ -361,7 +361,7 @@ class AnswerRequest(_Described):
         """
         stated = {option.name: getattr(self, option.name) for option in _OPTIONS}
         stated = {name: value for name, value in stated.items() if value is not None}
-        stated |= {"sampler": self.sampler or served.settings.sampler}
+        stated.setdefault("sampler", served.settings.sampler)
         if stated["sampler"] == "greedy" and stated.get("temperature") == 0:
             del stated["temperature"]  # which is what it says
         _check_parameters(stated)

@@ -10,6 +10,7 @@ from entropix_mlx.server import answering
 from entropix_mlx.server.engine import Capacity
 from tests.server.test_mistakes import CHAT, GOODS, TEXT
 from tests.server.test_scheduling import WAIT, until
+from tests.server.test_socket import post
 
 SHAPES = {
     "text": lambda n: "a " * (n // 2),
@@ -59,12 +60,6 @@ def test_64_clients_at_once_are_all_answered(own_client):
     assert len({reply.choice["text"] for reply in replies}) == 1
 
 
-def asked(body, key="key"):
-    content = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
-    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
-
-
 def connected(listener, content=b""):
     address = listener.url.removeprefix("http://").split(":")
     connection = socket.create_connection((address[0], int(address[1])), WAIT)
@@ -73,7 +68,7 @@ def connected(listener, content=b""):
 
 
 def test_who_leaves_in_the_body_is_no_error_of_the_server(listener, caplog):
-    with connected(listener, asked({"prompt": "a"})[:-3]):
+    with connected(listener, post({"prompt": "a"})[:-3]):
         pass
     until(lambda: 'status="499"' in listener.metrics.text())
     assert 'status="500"' not in listener.metrics.text()
@@ -82,6 +77,6 @@ def test_who_leaves_in_the_body_is_no_error_of_the_server(listener, caplog):
 
 def test_who_sends_a_body_too_slowly_is_cut(listener, monkeypatch):
     monkeypatch.setattr(answering, "BODY_SECONDS", 0.05)
-    with connected(listener, asked({"prompt": "a"})[:-3]) as connection:
+    with connected(listener, post({"prompt": "a"})[:-3]) as connection:
         received = connection.makefile("rb").read()
     assert received.startswith(b"HTTP/1.1 408")

@@ -39,7 +39,8 @@ def test_a_model_takes_the_place_of_the_one_before(several):
 
 def test_an_unknown_name_lists_the_known_ones(several):
     client, loads = several
-    for reply in (client.chat(model="gpt-4"), client.get("/v1/models/gpt-4")):
+    names = ("gpt-4", "../a", "mlx-community/Llama-3.2-1B-Instruct-4bit", "/etc/passwd")
+    for reply in (*(client.chat(model=name) for name in names), client.get("/v1/models/gpt-4")):
         assert reply.status == 404
         assert reply.error["code"] == "model_not_found"
         assert "a, b, c" in reply.error["message"]

@@ -203,17 +203,3 @@ def test_mistakes_are_described_as_each_protocol_does(caller, path, body):
     assert reply.error["type"] == "invalid_request_error"
     assert reply.error["message"]
     assert (reply.json.get("type") == "error") == (path == MESSAGES)
-
-
-def test_keys_come_as_either_protocol_sends_them(own_client):
-    from entropix_mlx.server.access import Access
-
-    keyed = own_client(access=Access("key"))
-    for headers, status in (
-        ({"x-api-key": "key"}, 200),
-        ({"Authorization": "Bearer key"}, 200),
-        ({"x-api-key": "other"}, 401),
-    ):
-        body = {"messages": HI, "max_tokens": 1}
-        reply = keyed.post(MESSAGES, json=body, headers=headers)
-        assert reply.status == status
