@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictInt, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from . import requests
 from .errors import RequestError
@@ -61,12 +61,6 @@ def _choice(choice: Any) -> Any:
     return "required" if kind == "any" else kind
 
 
-def _format(form: Any) -> Any:
-    if not isinstance(form, dict):
-        return form
-    return {"type": form.get("type"), "json_schema": {"schema": form.get("schema")}}
-
-
 class _ThinkingOptions(requests.Fields, extra="ignore"):
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Any = None
@@ -90,10 +84,10 @@ class MessagesRequest(requests.ChatRequest):
     )
     tool_choice: Annotated[requests.ToolChoice, BeforeValidator(_choice)] = "auto"
     response_format: Annotated[
-        requests.Format, BeforeValidator(_format), requests.member("format")
+        requests.Format, BeforeValidator(requests.nested), requests.member("format")
     ] = Field(None, alias="output_config")
     thinking: _ThinkingOptions | None = None
-    n: Annotated[StrictInt, Field(ge=1, le=1)] = 1
+    n: Annotated[requests.Whole, Field(ge=1, le=1)] = 1
 
     @model_validator(mode="before")
     @classmethod

@@ -77,20 +77,28 @@ class Fields(BaseModel):
         return {name: value for name, value in stated.items() if name not in left_out}
 
 
+def _whole(value: Any) -> Any:
+    """Return 3.0 as 3."""
+    is_whole = type(value) is float and value.is_integer() and abs(value) <= LARGEST_WHOLE
+    return int(value) if is_whole else value
+
+
 def ruled(rule: Rule) -> BeforeValidator:
-    """Return what checks a field by a rule of `Settings`; 3.0 counts as a whole number."""
-
-    def check(value: Any) -> Any:
-        if type(value) is float and value.is_integer() and abs(value) <= LARGEST_WHOLE:
-            value = int(value)
-        return rule(value)
-
-    return BeforeValidator(check)
+    """Return what checks a field by a rule of `Settings`."""
+    return BeforeValidator(lambda value: rule(_whole(value)))
 
 
 def member(name: str) -> BeforeValidator:
     """Return what takes a field from an object."""
     return BeforeValidator(lambda value: value.get(name) if isinstance(value, dict) else value)
+
+
+def nested(value: Any) -> Any:
+    """Return an object as chats have it: what it says is below the name of its type."""
+    if not isinstance(value, dict) or value.get("type") not in ("function", "json_schema"):
+        return value
+    fields = {name: item for name, item in value.items() if name != "type"}
+    return {"type": value["type"], value["type"]: fields}
 
 
 def _small(value: Json) -> Json:
@@ -142,6 +150,7 @@ def _arguments(stated: Any) -> Any:
 
 
 Content = Annotated[str, BeforeValidator(_text_of)]
+Whole = Annotated[StrictInt, BeforeValidator(_whole)]
 TokenIds = Annotated[list[StrictInt], Field(fail_fast=True)]
 StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
 StopTexts = Annotated[list[StopText], Field(max_length=MOST_STOPS)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictInt
+from pydantic import BeforeValidator, Field
 
 from ..profiles.fields import shown
 from . import requests
@@ -54,14 +54,6 @@ def _messages(items: Any) -> Any:
     return messages
 
 
-def _nested(value: Any) -> Any:
-    """Return an object as chats have it: what it says is below the name of its type."""
-    if not isinstance(value, dict) or value.get("type") not in ("function", "json_schema"):
-        return value
-    fields = {name: item for name, item in value.items() if name != "type"}
-    return {"type": value["type"], value["type"]: fields}
-
-
 class ResponsesRequest(requests.ChatRequest):
     """The body of /v1/responses."""
 
@@ -69,17 +61,17 @@ class ResponsesRequest(requests.ChatRequest):
     instructions: requests.Content | None = None
     max_tokens: requests.MaxTokens = Field(None, alias="max_output_tokens")
     response_format: Annotated[
-        requests.Format, BeforeValidator(_nested), requests.member("format")
+        requests.Format, BeforeValidator(requests.nested), requests.member("format")
     ] = Field(None, alias="text")
-    tools: list[Annotated[requests.Tool, BeforeValidator(_nested)]] = Field(
+    tools: list[Annotated[requests.Tool, BeforeValidator(requests.nested)]] = Field(
         [], max_length=requests.MOST_TOOLS
     )
-    tool_choice: Annotated[requests.ToolChoice, BeforeValidator(_nested)] = "auto"
+    tool_choice: Annotated[requests.ToolChoice, BeforeValidator(requests.nested)] = "auto"
     include: list[str] = Field([])
     reasoning_effort: Annotated[requests.Effort, requests.member("effort")] = Field(
         None, alias="reasoning"
     )
-    n: Annotated[StrictInt, Field(ge=1, le=1)] = 1
+    n: Annotated[requests.Whole, Field(ge=1, le=1)] = 1
     background: Literal[False] = False
     truncation: Literal["disabled"] = "disabled"
 
