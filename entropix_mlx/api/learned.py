@@ -39,7 +39,7 @@ ENOUGH = 500
 """Tokens from which thresholds are solved; no more are counted."""
 RARELY = 100
 """Tokens between two writes of the file, within an answer."""
-LEAST = (("think", 0.05), ("resample", 0.06))
+LEAST = (("think", 0.05), ("resample", 0.05))
 """Shares of tokens, where the profile's targets are lower: fewer of 500 place no threshold."""
 BINS = 64.0
 """In a unit of a measurement's logarithm, or of its logit where it has a largest value."""

@@ -14,9 +14,10 @@ footer      last    the totals: what `Summary.to_dict` returns
 Each line is written as soon as it is known. A file without a footer is a recording that was cut
 off.
 
-Fields and kinds of records may be added without a new version: a reader ignores what it does not
-know, and what an old file lacks has a default, which for a profile is that of `reference`. If a
-field is removed or renamed, or its type, unit or meaning changes, `VERSION` goes up by one.
+Fields and kinds of records may be added without a new version: a reader ignores those that it does
+not know, and gives those that an old file lacks a default, in a profile that of `reference`. Only a
+profile with an unknown field is refused: the text was decided by a number that this version does
+not have. If a field is removed or renamed, or its type, unit or meaning changes, `VERSION` goes up.
 
 A trace may come from another version, be cut off, or be edited by hand: every field is checked, and
 an error names the line and the field.
@@ -25,6 +26,7 @@ an error names the line and the field.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from io import FileIO
@@ -33,7 +35,7 @@ from typing import Any
 
 from .. import limits
 from .._version import installed_versions
-from ..errors import EntropixError, TraceError
+from ..errors import ProfileError, TraceError
 from ..files import without_waiting, write_line, writing
 from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile
@@ -134,7 +136,9 @@ class TraceFolder:
 
     def __init__(self, folder: str | Path, model: str) -> None:
         self.model = model
-        self._folder = make_folder(folder)
+        self._folder = Path(folder)
+        with writing(f"to the folder {folder}", TraceError):
+            self._folder.mkdir(parents=True, exist_ok=True)
 
     def record(
         self, steps: Iterable[Step], header: Header, before: Sequence[Step] = ()
@@ -144,17 +148,6 @@ class TraceFolder:
         while (path := self._folder / f"{number:03}.jsonl").exists():
             number += 1
         return recorded(steps, path, header, before)
-
-
-def make_folder(folder: str | Path) -> Path:
-    """Make a folder for traces, if it is not there.
-
-    Raises:
-        TraceError: it cannot be made.
-    """
-    with writing(f"to the folder {folder}", TraceError):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    return Path(folder)
 
 
 def recorded(
@@ -195,9 +188,7 @@ def write_trace(trace: Trace, path: str | Path) -> None:
     Raises:
         TraceError: the file cannot be written.
     """
-    with TraceWriter(path, trace.header) as written:
-        for step in trace.steps:
-            written.add(step)
+    deque(recorded(trace.steps, path, trace.header), maxlen=0)
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -287,8 +278,9 @@ def _read_header(path: str | Path, line: bytes) -> Header:
         for message in header.messages:
             if not {"role", "content"} <= message.keys():
                 raise ValueError("each of messages must have a role and a content")
-        return Header(**vars(header) | {"profile": _read_profile(header.profile, str(path))})
-    except (ValueError, EntropixError, RecursionError) as error:
+        profile = Profile.load().replace(header.profile, "profile")
+        return Header(**vars(header) | {"profile": profile})
+    except (ValueError, ProfileError, RecursionError) as error:
         raise _damaged(path, 1, error) from error
 
 
@@ -299,18 +291,10 @@ class _HeaderRecord(Header):
     profile: dict[str, Any]  # type: ignore[assignment]
 
 
-def _read_profile(record: dict[str, Any], source: str) -> Profile:
-    """Return a header's profile, with `reference` for what it lacks, without what is unknown
-    here."""
-    known = Profile.load().model_dump()
-    changes: dict[str, Any] = {}
-    for key in record.keys() & known.keys():
-        changes[key] = record[key]
-        if isinstance(record[key], dict) and known[key]:  # not the calibration, a free record
-            changes[key] = {n: v for n, v in record[key].items() if n in known[key]}
-    return Profile.load().replace(changes, source)
-
-
 def _damaged(path: str | Path, number: int, error: Exception) -> TraceError:
+    if isinstance(error, ProfileError):
+        advice = "read it with the version of entropix that wrote it"
+    else:
+        advice = "record the answer again"
     rest = "" if number == 1 else ", or delete the line and all after it"
-    return TraceError(f"{path}, line {number} is damaged: {error}; record the answer again{rest}")
+    return TraceError(f"{path}, line {number} is damaged: {error}; {advice}{rest}")
