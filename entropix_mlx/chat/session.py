@@ -147,10 +147,6 @@ class ChatSession:
         if self.source.counts is not None:
             self.source.counts.accept(self.source.model)
 
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        return self.conversation.messages
-
     def send(
         self, text: str, turn: int | None = None, *, cancel: Event | None = None
     ) -> Iterator[Step]:

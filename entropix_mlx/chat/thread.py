@@ -24,14 +24,10 @@ from . import events
 from .events import CancelToken, Report, UserMessage
 from .session import ChatSession
 
-JOIN_SECONDS = 5.0
-"""How long `join` waits for a cancelled answer, which ends within one token or prompt chunk."""
-JOIN_LOADING_SECONDS = 0.5
-"""How long `join` waits for a model that is still loading, which nothing can interrupt."""
-REPLY_SECONDS = 0.1
-"""The interval at which the cancel token is checked while the user chooses a branch."""
-BATCH_SECONDS = 1 / 15
-"""The interval at which steps are reported, as many as there are: each event costs time."""
+JOIN_SECONDS = 5.0  # that `join` waits for an answer, which ends within a token or prompt chunk
+JOIN_LOADING_SECONDS = 0.5  # that `join` waits for a model that loads: nothing can interrupt it
+REPLY_SECONDS = 0.1  # between two looks at the cancel token while the user chooses a branch
+BATCH_SECONDS = 1 / 15  # between two reports of steps: each event costs time
 
 StepReading = DrawDistribution | AttentionMap
 Action = Callable[[ChatSession, CancelToken], Iterator[Step] | None]

@@ -187,7 +187,7 @@ def test_a_fork_keeps_what_came_before_and_the_old_answer(make):
     assert [answer.steps for answer in turn.answers] == [old, old[:6] + new]
     assert turn.selected == 1
     session.select(0)
-    assert session.messages[-1]["content"] == text_of(old)
+    assert session.conversation.messages[-1]["content"] == text_of(old)
     times = [step.time for step in turn.answers[1].steps]
     assert times == sorted(times)
 
@@ -255,7 +255,7 @@ def test_a_token_stops_its_own_answer_only(make):
     first_step = next(running)
     list(session.send("Bye"))
     assert list(running) == [], "a new question ends the running answer"
-    assert session.messages[-3]["content"] == first_step.text
+    assert session.conversation.messages[-3]["content"] == first_step.text
 
 
 def test_a_cancel_stops_the_prefill_between_two_chunks(make, monkeypatch):
@@ -287,13 +287,13 @@ def test_a_full_context_drops_the_oldest_turns(word_tokenizer):
         assert list(session.send(f"This is question {number}?"))
     assert notices == sorted(set(notices))
     assert len(notices) >= 2
-    assert len(session.messages) == 25, "nothing is lost of the conversation itself"
+    assert len(session.conversation.messages) == 25, "nothing is lost of the conversation itself"
     shown = [message["content"] for message in session.conversation.prompt_messages]
     assert shown[0] == "Be kind."
     assert shown[1].startswith("This is question ")
     assert shown[1] != "This is question 0?"
     assert shown[-1] == "This is question 11?"
-    assert len(shown) == len(session.messages) - 2 * session.conversation.dropped - 1
+    assert len(shown) == len(session.conversation.messages) - 2 * session.conversation.dropped - 1
     list(session.send("Anew?", 0))
     assert session.conversation.dropped == 0
 
@@ -328,7 +328,7 @@ def test_save_and_load(make, tmp_path):
     other.load(tmp_path / "talk.json")
     other.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_text() == (tmp_path / "talk.json").read_text()
-    assert other.messages == session.messages
+    assert other.conversation.messages == session.conversation.messages
     assert other.conversation.last.selected == 0
     check_cache(other, make)
 
@@ -350,12 +350,12 @@ DAMAGES = (
     ids=range(10),
 )
 def test_a_file_that_is_no_conversation(session, tmp_path, content):
-    file, before = tmp_path / "talk.json", session.messages
+    file, before = tmp_path / "talk.json", session.conversation.messages
     if content is not None:
         file.write_text(content)
     with pytest.raises(SessionError, match=r"talk\.json"):
         session.load(file)
-    assert session.messages == before
+    assert session.conversation.messages == before
 
 
 def test_an_answer_of_another_model_cannot_be_forked(session, make, tmp_path):
@@ -431,10 +431,10 @@ FOREIGN = {"profile": INTERVENING.replace({"think": {"text": 9999}})}
 )
 def test_a_mistake_changes_nothing(session, error, settings, action):
     session.settings = replace(SETTINGS, **settings)
-    before = session.messages
+    before = session.conversation.messages
     with pytest.raises(error):
         action(session)
-    assert session.messages == before
+    assert session.conversation.messages == before
     assert len(session.conversation.last.answers) == 1
     session.settings = SETTINGS
     assert list(session.send("Still there?"))
@@ -458,6 +458,6 @@ def test_a_stop_string_leaves_the_conversation_and_the_cache(make, start):
     session = make(replace(SETTINGS, stop=(stop,)))
     steps = list(session.send("Why?"))
     assert steps[-1].finish_reason == "stop"
-    assert session.messages[-1]["content"] == whole[: whole.index(stop)]
+    assert session.conversation.messages[-1]["content"] == whole[: whole.index(stop)]
     assert session.source.cached_tokens <= session.conversation.context_used
     check_cache(session, make)
