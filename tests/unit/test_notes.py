@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -121,33 +120,6 @@ def pdf(*pages):
     return f"%PDF-1.4\n{body}trailer\n<< /Root 1 0 R >>\nstartxref\n0\n%%EOF\n".encode()
 
 
-LONG = {
-    "a log": "2026-11-22 job done.\n",
-    "marks": "- > ",
-    "a heading": "#",
-    "an underline": "=",
-    "sentences": ". ",
-    "one word": "x",
-    "no spaces": "\u3002",
-    "fences": "```\n",
-}
-
-
-@pytest.mark.parametrize("repeated", LONG.values(), ids=LONG.keys())
-@pytest.mark.parametrize("before", ["", "# ", "Notes\n"])
-def test_the_time_to_cut_a_text_grows_with_its_length(before, repeated):
-    def seconds(length):
-        text = before + repeated * (length // len(repeated)) + "x"
-        began = time.process_time()
-        found = passages(text, markdown=True)
-        assert all(len(heading) <= limits.NOTE_PASSAGE_CHARACTERS for *_, heading in found)
-        return time.process_time() - began
-
-    assert (
-        min(seconds(200_000) for _ in range(3)) < 8 * min(seconds(50_000) for _ in range(3)) + 0.1
-    )
-
-
 def test_a_pdf_file_is_found_by_its_page(notes, monkeypatch):
     opened = notes(a_pdf=pdf("Apples are red.", "Pears are green."), b_pdf=b"%PDF-1.7 damaged")
     (found,) = opened.best("green pears")
@@ -186,20 +158,12 @@ def test_the_text_of_a_page_is_what_a_browser_shows(tmp_path):
     assert text.split("\n") == ["Fruit", "figs & d", "ates", "nuts <3", "2 < 3"]
 
 
-LEFT_OPEN = (
-    *("<a ", "<a/", "<a =", "<a b='", '<a b="', "<p a=1 ", "<div>", "<b><p>", "<!--", "<![CDATA["),
-    *("</", "<script>", "<script", "</script", "&", "="),
-)
-
-
-@pytest.mark.parametrize("before", ["", "<p ", "<script>", "<!"])
-@pytest.mark.parametrize("repeated", LEFT_OPEN)
-def test_a_page_that_leaves_all_open_is_read_in_a_second(tmp_path, before, repeated):
+@pytest.mark.parametrize("repeated", ["<a ", "<p a=1 ", "<a b='", "<!--", "<![CDATA[", "</", "&"])
+def test_a_page_of_a_megabyte_may_leave_all_open(tmp_path, repeated):
     page = tmp_path / "a.html"
-    page.write_text(before + repeated * (10**6 // len(repeated)) + "x")
-    began = time.process_time()
-    pages(page)
-    assert time.process_time() - began < 1
+    page.write_text("figs" + repeated * (10**6 // len(repeated)))
+    (text,) = pages(page)  # tests/contracts says in which time
+    assert text.startswith("figs")
 
 
 def test_a_character_of_thousands_of_digits_is_no_text(tmp_path):
