@@ -91,8 +91,10 @@ def read_prompt_file(
     the line.
     """
     text = limits.read_named(path, limits.PROMPTS_BYTES, PromptError)
-    is_json = Path(path).suffix.lower() == ".jsonl"
-    records = json_lines(text, path) if is_json else _text_lines(text)
+    kind = Path(path).suffix.lower()
+    if kind == ".csv":  # its header would be taken for a prompt
+        raise PromptError(f"{path} is a table: write its prompts as JSON Lines (.jsonl)")
+    records = json_lines(text, path) if kind == ".jsonl" else _text_lines(text)
     known: dict[str, Settings] = {}
     found: list[PromptLine] = []
     for line, record in records:

@@ -91,6 +91,11 @@ def test_a_mistake_is_reported_with_its_line(read, kind, text, line, error, name
     assert "\n" not in report
 
 
+def test_a_table_is_refused(read):
+    with pytest.raises(PromptError, match="JSON Lines"):
+        read("prompt,seed\nWhy?,1\n", "csv")
+
+
 def test_a_file_without_prompts(read):
     with pytest.raises(PromptError, match="no prompts"):
         read("\n \n")
