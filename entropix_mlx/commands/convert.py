@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import SettingsError
+from ..files import expanded
 from .shared import output
 from .shared.options import command
 
@@ -46,7 +47,7 @@ def convert(
     try:
         written = convert(
             source,
-            out.expanduser(),
+            expanded(out, SettingsError),
             bits=(q_bits or 4) if quantize else None,
             group_size=q_group_size or 64,
             dtype=dtype,

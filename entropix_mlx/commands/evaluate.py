@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from ..api.answers_file import Task
 from ..errors import PromptError
+from ..files import expanded
 from ..lab.evaluate import ARMS, answers, arms_of, parse_record, plan, read_records
 from ..lab.questions import ALL, ARITHMETIC, EXAMPLES, REPORT, Problem, Selection, problems_of
 from ..profiles.profile import AUTO
@@ -65,7 +66,7 @@ def evaluate(
 
     if files and (batch.output or task):
         raise PromptError("FILES are summarized as they are: leave --task and --output out")
-    code, found = 0, [one for file in files for one in read_records(file.expanduser())]
+    code, found = 0, [one for file in files for one in read_records(expanded(file, PromptError))]
 
     def keep(_: Task, record: dict[str, Any]) -> None:
         if "error" not in record:

@@ -13,12 +13,12 @@ from cyclopts import Parameter
 from ..api.answers_file import all_tasks, written
 from ..api.prompt_file import PromptLine
 from ..constraints.constraint import JSON_SCHEMA, Constraint
-from ..errors import PromptError
+from ..errors import ConstraintError, OutputError, PromptError
 from ..extraction.documents import Document, read_documents
 from ..extraction.review import Review, read_decisions, with_decisions
 from ..extraction.rows import Row, row_of, with_unsure, write_rows
 from ..extraction.task import Extraction, read_examples
-from ..files import check_target
+from ..files import check_target, expanded
 from ..settings import Settings
 from .shared import answers, output
 from .shared.options import (
@@ -68,7 +68,7 @@ def extract(
         raise PromptError("--review needs a file of rows: name it with --output")
     if output_file:
         check_target(output_file)
-    schema = read_schema(fields.expanduser())
+    schema = read_schema(expanded(fields, ConstraintError))
     settings = replace(settings, constraint=Constraint(JSON_SCHEMA, schema))
     extraction = Extraction(schema, tuple(read_examples(examples)) if examples else ())
     documents = read_documents(files, text_column)
@@ -96,7 +96,11 @@ def extract(
         found = list(written(beside))
     for record in found:
         document = documents[record["line"] - 1]
-        rows[record["line"]] = row_of(document, record, schema, extraction.examples)
+        try:
+            rows[record["line"]] = row_of(document, record, schema, extraction.examples)
+        except (LookupError, TypeError, ValueError) as error:
+            message = f"{beside}: the answer to {document.name} is not whole: remove its line"
+            raise OutputError(message) from error
     in_order = with_unsure([rows[number] for number in sorted(rows)], review_share)
     if output_file:
         decisions = output_file.with_suffix(".decisions.jsonl")

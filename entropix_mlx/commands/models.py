@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..configuration import Configuration
 from ..errors import SettingsError
+from ..files import expanded
 from .shared import loading, output
 from .shared.options import command
 from .shared.output import BUG
@@ -37,7 +38,7 @@ def models(
     from ..checkpoints.local import inventory
 
     lines = [f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model"]
-    for entry in inventory([folder.expanduser() for folder in folders]):
+    for entry in inventory([expanded(folder, SettingsError) for folder in folders]):
         runs = "no" if entry.fault else "yes"
         size, precision = f"{entry.nbytes / 1e9:8.2f}", f"{entry.precision or '?':10}"
         lines.append(f"{size}  {precision}{entry.context or '?':>8}  {runs:6}{entry.name}")

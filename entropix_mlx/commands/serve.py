@@ -18,6 +18,7 @@ from cyclopts.validators import Number
 from .. import limits
 from ..configuration import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError
+from ..files import expanded
 from ..settings import BATCH, Settings
 from .shared import output
 from .shared.loading import load_model
@@ -102,9 +103,9 @@ def serve(
         follow(*load_model(model), batch, cache_memory)
         output.leave(0)
     capacity = Capacity(batch, MAX_QUEUE, cache_memory)
+    sources = _sources(model, models)
     bound = bind(host, port)
     _log_as_a_server()
-    sources = _sources(model, models)
     engine = ServingEngine(capacity, ServerMetrics())
     try:
         served = Models(sources, engine, settings)
@@ -144,7 +145,11 @@ def _sources(model: ModelOptions, others: Iterable[Path]) -> list[ModelSource]:
     first = ModelSource(model.name, partial(load_model, model))
     if launched() is not None:
         return [first]
-    found = {path.name: str(path) for other in others for path in models_in(other.expanduser())}
+    found = {
+        path.name: str(path)
+        for other in others
+        for path in models_in(expanded(other, SettingsError))
+    }
     for name, folder in cached():
         if (folder / "tokenizer_config.json").exists():
             found.setdefault(name, name)

@@ -170,7 +170,8 @@ def _csv(rows: Sequence[Row]) -> str:
     for row in rows:
         cells = {"document": _cell(row.document), "error": row.error}
         cells |= {
-            column: " ".join(getattr(row, column)) for column in ("unsure", "copied", "reviewed")
+            column: _cell(" ".join(getattr(row, column)))
+            for column in ("unsure", "copied", "reviewed")
         }
         for name, value in row.fields.items():
             cells[titles[name]] = _cell(value) if isinstance(value, str) else to_json(value)

@@ -7,6 +7,8 @@ from io import StringIO
 import jsonschema
 import pytest
 
+from tests.folders import edit_json
+
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -61,6 +63,17 @@ def test_a_run_is_resumed_without_answering_again(extract, letters, tmp_path):
     assert code == first[0]
     assert "loading" not in err
     assert (tmp_path / "rows.jsonl").read_text() == before
+
+
+@pytest.mark.parametrize("change", [{"fields": 5}, {"text": "{"}, {"finish_reason": ...}])
+def test_an_answer_that_was_changed_is_named(extract, letters, tmp_path, change):
+    extract(letters[0], "-o", tmp_path / "rows.csv")
+    edit_json(tmp_path / "rows.answers.jsonl", **change)
+    with open(tmp_path / "rows.answers.jsonl", "a") as answers:
+        answers.write("\n")
+    code, _, err = extract(letters[0], "-o", tmp_path / "rows.csv", "--resume")
+    assert code == 2
+    assert str(letters[0]) in err.splitlines()[-1]
 
 
 def test_rows_are_printed_where_no_file_is_named(extract, letters):

@@ -66,6 +66,12 @@ MISTAKES = [
     *(["convert", "--model", name, "-o", "out"] for name in FILES),
     *(["extract", "text", "--schema", name] for name in FILES if name != "text"),
     *(["serve", "--port", port] for port in ("x", "-1", "99999")),
+    *([*ASKS, "--config", name] for name in ("", "absent", "fifo", "~nobody-at-all/x", "x" * 300)),
+    ["extract", "text", "--schema", "~nobody-at-all/x"],
+    ["eval", "~nobody-at-all/x"],
+    ["models", "~nobody-at-all/x"],
+    ["convert", "--model", "absent", "-o", "~nobody-at-all/x"],
+    ["serve", "--models", "~nobody-at-all/x"],
     ["serve", "--api-key-file", "fifo"],
     ["models", "absent"],
 ]

@@ -26,7 +26,7 @@ from cyclopts.validators import Number
 from ... import limits
 from ...configuration import OPTIONS, Configuration
 from ...constraints.constraint import CHOICE, GRAMMAR, JSON_SCHEMA, REGEX, Constraint
-from ...errors import ConstraintError, ProfileError, SettingsError, brief
+from ...errors import ConfigurationError, ConstraintError, ProfileError, SettingsError, brief
 from ...files import expanded
 from ...profiles.fields import nearest, overlaid
 from ...profiles.profile import Profile
@@ -290,7 +290,8 @@ def apply_configuration(
     known = {name: argument for argument in arguments for name in argument.names}
     typed = known["--config"].tokens if "--config" in known else []
     if typed or getattr(app.default_command, "has_own_file", False):
-        file = Configuration.load(_to_file(None, typed) if typed else None)
+        path = expanded(typed[0].value, ConfigurationError) if typed else None
+        file = Configuration.load(path)
         _check_names(file, known, all_options)
         file.check_settings()
         elsewhere = any(known[name].tokens for name in ("--server", "--demo") if name in known)
