@@ -176,7 +176,6 @@ class ChatApp(WorkspaceApp):
                 transcript.point_at_least_sure()
 
     def action_help_quit(self) -> None:
-        """Stop the answer where Ctrl+C is pressed; else say how to quit."""
         if self.status.state.busy:
             self.link.cancel()
         else:
@@ -197,7 +196,6 @@ class ChatApp(WorkspaceApp):
             self.link.submit(lambda session, cancel: session.regenerate(cancel=cancel))
 
     def action_edit(self) -> None:
-        """Put the last question into the field, to be sent in its place."""
         if self.workspace.asked_anything():
             last = len(self._turns) - 1
             self.composer.write(UserMessage(self._turns[last].question, last))
@@ -252,7 +250,8 @@ class ChatApp(WorkspaceApp):
         prompt = self.workspace.conversation.system_prompt or ""
         dialog = LongTextDialog("System prompt: instructions that precede the chat", prompt)
         await self.push_screen(dialog, take)
-        dialog.set_focus(dialog.query_one(TextArea))
+        for field in dialog.query(TextArea):
+            dialog.set_focus(field)
 
     def action_fork(self) -> None:
         """Continue from the cursor with the alternative, or branch of a fork, that is selected."""

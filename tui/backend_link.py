@@ -17,7 +17,7 @@ from entropix_mlx.chat.thread import Action, ChatThread
 from entropix_mlx.profiles.confidence import ADVICE, AnswerMetrics
 
 from .composer.composer import Composer
-from .composer.status import State
+from .composer.status import REFUSALS, State
 from .screens.choices import models_found, pick_branch
 from .screens.picker import Picker
 from .workspace import Workspace
@@ -107,11 +107,10 @@ class BackendLink:
 
     def available(self, *others: State) -> bool:
         """Return whether the model is free, or in one of some other states; if not, say why."""
-        state = self._status.state
-        if state in (State.READY, *others):
-            return True
-        self._app.notify(state.refusal, severity="warning")
-        return False
+        free = self._status.state in (State.READY, *others)
+        if not free:
+            self._app.notify(REFUSALS[self._status.state], severity="warning")
+        return free
 
     async def receive(self, event: Event) -> None:
         status = self._status

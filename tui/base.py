@@ -146,7 +146,6 @@ class WorkspaceApp(App[None]):
         ]
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return the filters of drawn lines: first the one for colours, then those that dim."""
         return [self._readable, *super().get_line_filters()]
 
     def copy_to_clipboard(self, text: str) -> None:
@@ -163,8 +162,9 @@ class WorkspaceApp(App[None]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Run an action; the page keys of a list without height do nothing (KeyError in
-        Textual)."""
+        """Run an action, but for the page keys of a list without height (KeyError in Textual)."""
+        if self.return_code is not None:  # the app is left, and its screens lose their widgets
+            return False
         try:
             return await super().run_action(action, default_namespace, namespaces)
         except KeyError:

@@ -99,13 +99,13 @@ class Exports:
                 PickerOption(free + suffix, Content(f"{free}{suffix:8}{what}"))
                 for suffix, what in KINDS.items()
             )
-            field, hint = "another path", "↑ ↓ choose · Enter saves · Esc closes"
-            picker = Picker("Save", choices, hint, field=field, searches=False)
+            hint = "↑ ↓ choose · Enter saves · Esc closes"
+            picker = Picker("Save", choices, hint, field="another path", searches=False)
             await self._app.push_screen(picker, lambda path: self.save(path or ""))
-            picker.set_focus(picker.query_one(Input))  # the keys that follow are for it
+            for field in picker.query(Input):  # the keys that follow are for it
+                picker.set_focus(field)
 
     def save(self, path: str) -> None:
-        """Save under a path that the user typed, see `_export`."""
         if path and self._workspace.asked_anything():
             self.write(path, self._export)
 
@@ -190,7 +190,6 @@ class ChatFiles(Exports):
         self._app.push_screen(ChatList(store, open_id), self.open)
 
     def offer_crashed(self) -> None:
-        """Offer to reopen a chat that was open when the program crashed."""
         store = self.autosave.store
         crashed = store.crashed() if store else []
         if crashed:

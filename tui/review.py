@@ -101,7 +101,6 @@ class ReviewApp(App[None]):
             self._begin_typing(shown(self._doubt.value))
 
     def action_candidate(self, number: int) -> None:
-        """Put another beginning of the value into the line, to be completed."""
         if self._doubt is not None and number <= len(self._doubt.candidates):
             self._begin_typing(self._doubt.candidates[number - 1].strip('"'))
 

@@ -180,7 +180,6 @@ def least_sure(steps: Sequence[Step]) -> int | None:
 
 
 def _differ(left: Step, right: Step) -> bool:
-    """Return whether two neighbours have different origins, or are of different forks."""
     return left.origin is not right.origin or right.fork is not None
 
 
@@ -227,7 +226,6 @@ def _readable_style(style: RichStyle, background: Color) -> RichStyle:
 
 
 def grade(probability: float) -> tuple[str, Style]:
-    """Return a sign that tells a probability without a colour, and its colour."""
     return next((sign, COLOURS[s]) for least, sign, s in palette.GRADES if probability >= least)
 
 

@@ -57,15 +57,18 @@ class Sequence:
         Args:
             model, tokenizer: from `load`.
             prompt: token ids; at least one.
-            resolved, hooks: its settings, and the caller's functions.
+            resolved: its settings.
+            hooks: the caller's.
             answered: the steps of an answer that is continued; the prompt ends with their tokens.
             forced: tokens to commit first, whatever is drawn; the user's choice.
             cache: what precedes the prompt. When the answer ends, however it does, it holds the
                 tokens of the prompt and of the answer but the last.
-            scored: tokens to list beside the likelihood of each token of the prompt; None for none.
+            scored: how many of the most probable tokens to list beside the likelihood of each token
+                of the prompt; None for no likelihoods.
 
         Raises:
-            PromptError, ContextLengthError: as of `context_room`.
+            PromptError: the prompt is empty, or holds a token that the model does not have.
+            ContextLengthError: the prompt leaves no room in the context.
             ProfileError: the thinking text does not fit the tokenizer.
             SamplerError: a bias is of a token that the model does not have.
             ConstraintError: the constraint cannot be compiled, or does not allow what is answered.
@@ -266,8 +269,12 @@ class Sequence:
 
 
 def context_room(model: LanguageModel, prompt: Tokens[int], base: int = 0) -> int:
-    """Return how many tokens the model's context holds after a prompt. Raises `PromptError` if
-    that is empty or holds an unknown token, `ContextLengthError` if it leaves no room."""
+    """Return how many tokens the model's context holds after a prompt.
+
+    Raises:
+        PromptError: the prompt is empty, or holds a token that the model does not have.
+        ContextLengthError: it leaves no room in the context.
+    """
     if not prompt:
         raise PromptError("the prompt is empty: give at least one token")
     check_tokens(prompt, model.config.vocab_size)

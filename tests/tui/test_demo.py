@@ -4,8 +4,8 @@ from contextlib import asynccontextmanager
 
 from entropix_mlx.chat.recorded import RecordedSource, demo_recording
 from entropix_mlx.chat.session import ChatSession
-from entropix_mlx.step import first_divergence
 from entropix_mlx.tui.app import ChatApp
+from tests.steps import first_divergence
 from tests.tui.conftest import idle, notices, ready, running, turns, until
 
 

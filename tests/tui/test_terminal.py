@@ -52,7 +52,7 @@ def test_a_terminal_must_take_utf8(on_terminal):
     [
         (["chat"], "utf-8", "dumb", "--plain"),
         (["chat"], "ascii", "xterm", "--plain"),
-        (["view", "trace.jsonl"], "utf-8", "dumb", "--html"),
+        (["view", "tests/data/readme.jsonl"], "utf-8", "dumb", "--html"),
     ],
 )
 def test_the_message_names_the_way_out(on_terminal, capsys, command, encoding, term, instead):

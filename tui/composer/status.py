@@ -31,18 +31,14 @@ class State(Enum):
     def busy(self) -> bool:
         return self in (State.READING, State.GENERATING)
 
-    @property
-    def refusal(self) -> str:
-        """Why the model cannot be asked now; empty if it can."""
-        return _REFUSALS.get(self, "")
 
-
-_REFUSALS = {
+REFUSALS = {
     State.LOADING: "the model is still loading",
     State.READING: "an answer is being generated: Escape stops it",
     State.GENERATING: "an answer is being generated: Escape stops it",
     State.FAILED: "there is no model: Ctrl+L chooses another, Ctrl+Q quits",
 }
+"""Why the model cannot be asked now."""
 
 
 class StatusLine(Widget):

@@ -77,7 +77,8 @@ class Picker(Dialog[Any]):
             yield Label(Content(self._hint), classes="hint")
 
     async def on_mount(self) -> None:
-        self._list(self._choices, self._first)
+        if self.children:  # else the app was left meanwhile
+            self._list(self._choices, self._first)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable the keys with priority while a dialog is on top."""
@@ -86,6 +87,8 @@ class Picker(Dialog[Any]):
     def show(self, choices: Sequence[PickerOption], hint: str | None = None) -> None:
         """Show other choices, as far as what was typed leaves any."""
         self._choices = list(choices)
+        if not self.children:
+            return
         if hint is not None:
             self.query_one(".hint", Label).update(Content(hint))
         self.on_input_changed()

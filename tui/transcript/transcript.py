@@ -294,7 +294,6 @@ class Transcript(VerticalScroll, can_focus=True):
         self.scroll_to_widget(self._turns[turn], top=True, animate=False)
 
     def _places(self, select: Callable[[Sequence[Step]], Iterable[int]]) -> list[tuple[int, int]]:
-        """Return turn and index of some tokens of each answer."""
         return [
             (turn, index)
             for turn, view in enumerate(self._turns)

@@ -110,6 +110,8 @@ class TuneScreen(Overlay[TunedSettings | None]):
 
     def on_mount(self) -> None:
         """Begin at the first threshold: most users come for these."""
+        if not self.children:  # the app was left meanwhile
+            return
         self.query(Slider).first().focus()
         self.on_select_changed()
         self.show_answer()
@@ -119,6 +121,8 @@ class TuneScreen(Overlay[TunedSettings | None]):
         self._show(self._preview(None))
 
     def on_slider_changed(self) -> None:
+        if not self.children:
+            return
         self._shows_before = False
         profile = self._changed_profile()
         preview = self._preview(profile)
@@ -146,7 +150,7 @@ class TuneScreen(Overlay[TunedSettings | None]):
 
     def on_input_blurred(self, event: Input.Blurred) -> None:
         """Load it also without Enter, before one of its thresholds is moved."""
-        if event.input.id == "profile":
+        if event.input.id == "profile" and self.children:
             self._show_named_profile()
 
     def action_done(self) -> None:
