@@ -17,7 +17,7 @@ from cyclopts.argument import ArgumentCollection
 from ._version import __version__, installed_versions
 from .commands.shared import output, ranks
 from .commands.shared.output import BROKEN_PIPE, INTERRUPTED, USAGE
-from .errors import EntropixError, first_line
+from .errors import EntropixError, SettingsError, first_line
 
 COMMANDS = {
     "generate": ("generate:generate", "answer one prompt, or a file of them"),
@@ -33,6 +33,9 @@ COMMANDS = {
     "convert": ("convert:convert", "write a model as a folder that mlx-lm loads, too"),
 }
 """The commands: module and function in `commands`, and the purpose."""
+
+FEW_FILES = "not allowed to raise maximum limit"
+"""Of Python, where mlx-lm's import raises the number of open files above what may be had."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +74,13 @@ def _run(words: Sequence[str]) -> int:
     if command.__module__.startswith("cyclopts"):  # help, or the version
         with output.writing_stdout():
             return int(command(*bound.args, **bound.kwargs) or 0)
-    return int(command(*bound.args, **bound.kwargs) or 0)
+    try:
+        return int(command(*bound.args, **bound.kwargs) or 0)
+    except ValueError as error:
+        if str(error) != FEW_FILES:
+            raise
+        why = "mlx-lm needs 4,096 open files: raise the limit by ulimit -Hn 4096"
+        raise SettingsError(why) from error
 
 
 def build_app() -> App:

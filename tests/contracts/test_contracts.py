@@ -303,6 +303,16 @@ def test_what_was_written_stays_and_resume_goes_on(tiny_folder, tmp_path, entrop
     assert {json.dumps(json.loads(line)) for line in whole} <= {json.dumps(one) for one in found}
 
 
+def test_too_few_open_files_are_one_sentence(tiny_folder):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    process = command(*ASKS, "--model", tiny_folder, preexec_fn=limit)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.count("entropix: ")) == (2, 1)
+    assert "Traceback" not in err
+
+
 def test_a_full_disk_is_one_sentence(tiny_folder, entropix):
     arguments = ["generate", "-p", "Hi", "-m", "4", "--model", tiny_folder]
     code, _, err = entropix(*arguments, "--trace", "/dev/full")
