@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from .selection import AnswerSelection
 
 PRIOR = (-1.4, -1.1, -0.95, -0.85, -0.7, -0.6, -0.55, -0.5, -0.45, -0.35, -0.25, -0.15, -0.05)
-"""Mean log p of first answers, until there are others to compare with. They tell whether the very
-first answers count as unsure; what is spent does not depend on them."""
+"""Mean log p of first answers, until there are others to compare with."""
 RECENT = 200  # first answers among which a new one is ranked
 
 

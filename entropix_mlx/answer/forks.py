@@ -60,10 +60,8 @@ class Forks:
         return self._allowance.left and self._rule.width > 1
 
     def __call__(self, answer: AnswerSoFar, row: Row) -> ForkTrial | None:
-        """Return the branches of a fork at a position.
-
-        `max_tokens` is ignored on purpose, so that a short answer is the beginning of a long one.
-        """
+        """Return the branches of a fork at a position; `max_tokens` is ignored on purpose, so that
+        a short answer is the beginning of a long one."""
         if self._rule.width < 2 or row.forced or row.strategy is not Strategy.BRANCH:
             return None
         if not self._allowance.allows(answer.index):

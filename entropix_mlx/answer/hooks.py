@@ -12,8 +12,7 @@ Choose = Callable[[Fork], int]
 """Asked for the index of a branch; `winner` is the one that would be taken unasked."""
 
 OnFork = Callable[[int, Fork], None]
-"""Called with the index of a fork in the answer, and the fork as far as its branches have grown:
-its `winner` is the one that would be taken now."""
+"""Called with a fork's index in the answer, and the fork so far: `winner` would be taken now."""
 
 Retrieve = Callable[[str], Sequence[Passage]]
 """Called with a sentence in which the model is lost, which may be empty; returns passages that may
@@ -22,15 +21,12 @@ be put into the answer, the best first. `Notes.about` makes one."""
 
 @dataclass(frozen=True)
 class Hooks:
-    """How a caller stops, watches and steers a generation. Raises `TypeError` if one of them is not
-    what it must be."""
+    """How a caller stops, watches and steers a generation. Raises `TypeError` if one is wrong."""
 
     cancel: Event | None = None  # set it, from any thread, to stop before the next token
     on_prefill: Callable[[int, int], None] | None = None
     """Called with the prompt tokens processed so far and their number."""
-    choose: Choose | None = None
-    """Called with a `Fork` whose two best branches are too close to call; returns the index of the
-    one to take. Without it, the best is taken."""
+    choose: Choose | None = None  # decides where two branches are too close to call, see `Choose`
     on_fork: OnFork | None = None  # called while branches grow, see `OnFork`
     retrieve: Retrieve | None = None  # looks things up where the model is lost, see `Retrieve`
 

@@ -18,11 +18,8 @@ NEAR_THE_END = 8  # tokens after the reasoning of a prompt that belong to the tu
 
 
 class ReasoningSpan:
-    """Whether a text is inside the model's reasoning, which no constraint is put on.
-
-    Where the prompt leaves it open, it lasts until its end tag. Where it may still begin, the first
-    token may be its start tag.
-    """
+    """Whether a text is inside the model's reasoning, which no constraint is put on. Where the
+    prompt leaves it open, it lasts until its end tag; else the first token may be its start tag."""
 
     def __init__(self, tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> None:
         """See how a prompt ends; models without tags of reasoning never reason."""

@@ -1,12 +1,9 @@
 """Retrieval: where a passage of the user's notes is put into an answer, and how it is written.
 
-The model is *lost* where its entropy is high; a passage is looked for and put at the next end of a
-sentence or line, or at the end of the answer. A passage may have been written by anybody, so it is
-quoted: put on one line, without control characters and without the quotation marks that end it; and
-the markers with which a chat template writes a turn's begin or end are broken up, so that they are
-read as text.
-
-Nothing here knows MLX, or where passages come from.
+The model is *lost* where its entropy is high; a passage is put at the next end of a sentence or
+line, or at the end of the answer. It may have been written by anybody, so it is quoted: on one
+line, without control characters and quotation marks that end it; and the markers of a chat
+template's turns are broken up, so that they are read as text.
 """
 
 from __future__ import annotations

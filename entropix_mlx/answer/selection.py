@@ -110,7 +110,7 @@ class AnswerSelection:
         Args:
             rule: of the profile.
             answers: a number, or ``"auto"``, with which a `Budget` decides.
-            seed: of the first answer; those of the others are derived from it.
+            seed: of the first answer.
             budget: the times the tokens of the first answer that all may have, on average.
         """
         self.most = answers if isinstance(answers, int) else rule.count

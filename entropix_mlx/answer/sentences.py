@@ -11,7 +11,6 @@ import re
 
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-"""Letters of scripts that put no space between words."""
 _MARK = re.compile(
     r"""(?: [.!?…]+ ["'”’»)\]*_]* (?=\s)     # a full stop and what closes after it, then a space
         |   [。！？]+ ["'”’」』）]*            # which scripts without spaces do not wait for
@@ -22,19 +21,15 @@ _TITLES = "mr|mrs|ms|mx|messrs|dr|prof|st|mt|gen|col|capt|lt|sgt|rev|hon|gov|sen
 _MONTHS = "jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov|dec"
 _OTHERS = "vs|cf|viz|al|approx|fig|figs|eq|eqs|sec|ch|vol|eds|pp|ca|dept|est|bzw|ggf|vgl|str"
 _ABBREVIATIONS = frozenset(f"{_TITLES}|{_MONTHS}|{_OTHERS}".split("|"))
-"""Words after which a full stop is taken to be theirs, in lower case."""
-_BEFORE_NUMBER = frozenset(("no", "nos", "nr", "p", "art"))
-"""The same where a number follows: "No. 5"."""
+_BEFORE_NUMBER = frozenset(("no", "nos", "nr", "p", "art"))  # "No. 5"
 _LAST_WORD = re.compile(r"[^\W\d_]+$")
 _INITIALS = re.compile(r"(?:^|[^\w.])(?:(?:[^\W\d_]\.){2,}|[A-ZÀ-Þ]\.)$")
 _LIST_MARKER = re.compile(r"^\s*(?:\d+|[A-Za-z])\.$")
 
 
 class Lines:
-    """The text of an answer so far: its last line, and whether that is inside a block of code.
-
-    It depends on the text alone, not on the pieces in which that came.
-    """
+    """The text of an answer so far, in whatever pieces it came: its last line, and whether that is
+    inside a block of code."""
 
     def __init__(self) -> None:
         self.last = ""

@@ -21,19 +21,15 @@ _LONGEST_WINDOW = 16  # tokens that are decoded for each new one; moving it cost
 _UNFINISHED = "\ufffd"  # what a decoder writes for bytes that are no character, or not yet
 _MOST_UNFINISHED = 64  # tokens in a row that may be waited for: no character takes so many
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
-"""A token of SentencePiece for one byte. A run of them is decoded as a whole: if it ends in the
-middle of a character, every byte in it becomes a replacement character."""
-_MOST_BYTES = 32
-"""Tokens for bytes in a row that may be waited for: some scripts are written with nothing else."""
+"""A token of SentencePiece for one byte. If a run of them ends in the middle of a character, every
+byte in it becomes a replacement character."""
+_MOST_BYTES = 32  # in a row that may be waited for: some scripts are written with nothing else
 
 
 class TextStream:
-    """The text of an answer, as it grows.
-
-    What `add` and `finish` return adds up to ``decode(prompt + answer)`` without
-    ``decode(prompt)``. Nothing is left out or tidied up: neither spaces before punctuation, as the
-    settings of some tokenizers ask for, nor special tokens.
-    """
+    """The text of an answer, as it grows: what `add` and `finish` return adds up to
+    ``decode(prompt + answer)`` without ``decode(prompt)``. Neither spaces before punctuation nor
+    special tokens are left out."""
 
     def __init__(self, tokenizer: TokenizerWrapper, prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
@@ -97,11 +93,8 @@ class StopStrings:
         self._held = held.removeprefix(shown) if held.startswith(shown) else ""
 
     def add(self, text: str) -> str:
-        """Return the text that is certain now, after more has come.
-
-        The stop string that is complete first ends the text; of two that end together, the longer
-        one.
-        """
+        """Return the text that is certain now, after more has come. The stop string that is
+        complete first ends it; of two that end together, the longer one."""
         if self.found:
             return ""
         held = self._held + text

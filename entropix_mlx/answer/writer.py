@@ -36,7 +36,7 @@ class Writer:
             limit: the most steps, those that were written before among them.
             stops: strings that end the answer.
             clock: seconds since generation began.
-            prompt: the tokens before the answer: how its first word is written depends on them.
+            prompt: how the first word is written depends on it.
             loops: ends an answer that is in a loop; None lets it go on.
         """
         self.index = 0

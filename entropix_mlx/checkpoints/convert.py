@@ -107,8 +107,8 @@ def save(model: nn.Module, tokenizer: TokenizerWrapper, folder: Path) -> None:
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """Yield the name of a folder to write, which is renamed to `out` on success, and removed on
-    failure. Raises `OutputError` if `out` exists, or cannot be written."""
+    """Yield the name of a folder to write, renamed to `out` on success and removed on failure.
+    Raises `OutputError` if `out` exists, or cannot be written."""
     if os.path.lexists(out):
         raise OutputError(f"{out} exists: choose another folder, or remove it first")
     try:

@@ -1,8 +1,7 @@
 """A stranger's model folder, and the checked copy of it that libraries are given to read.
 
-The libraries that read configurations, tokenizers and templates open whatever they find, and
-whatever a configuration names. A link would lead them out of the folder, a FIFO or a device would
-make them wait or read for ever, and MLX trusts the header of a safetensors file.
+These open whatever they find, and whatever a configuration names. A link would lead them out of the
+folder, a FIFO would make them wait for ever, and MLX trusts the header of a safetensors file.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _SMALL_FILES = (
     *("vocab.json", "vocab.txt", "merges.txt", "chat_template.json", "generation_config.json"),
     "hf_quant_config.json",  # of NVIDIA's packed weights, which mlx-lm reads with them
 )
+# Keys of a ``config.json`` by which transformers would look for other files.
 _NAMES_FILES = ("configuration_files", "auto_map", "_name_or_path")
-"""Keys of a ``config.json`` by which transformers would look for other files."""
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 MOST_LAYERS = 2048
 _MESSAGE = 300
@@ -47,13 +46,8 @@ def checked(folder: Path) -> Iterator[Path]:
     """Yield a folder of links to a model's files, with its configuration in mlx-lm's keys, for
     libraries to read; it is gone afterwards, and what was opened stays open.
 
-    Nothing of it is executed: it holds no code, no pickle, and no key that names a file.
-
-    Raises:
-        ModelNotFoundError: there is no ``config.json``.
-        WeightsError: a file is missing, damaged or too large, or leads out of the folder.
-        TokenizerError: a configuration of the tokenizer cannot be read.
-        UnsupportedModelError: mlx-lm does not compute it, or it needs code of its own.
+    Nothing of it is executed: it holds no code, no pickle, and no key that names a file. Raises
+    what `read_config` and `translated` do, `WeightsError` for other files and `TokenizerError`.
     """
     from mlx_lm.utils import _encode_tagged_floats
 
@@ -79,13 +73,8 @@ def checked(folder: Path) -> Iterator[Path]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return a folder's ``config.json``.
-
-    Raises:
-        ModelNotFoundError: there is none.
-        WeightsError: it leads out of the folder, is not a JSON object, or has absurd sizes.
-        UnsupportedModelError: the model needs code of its own.
-    """
+    """Return a folder's ``config.json``. Raises `ModelNotFoundError` if there is none,
+    `WeightsError` if it is damaged or absurd, `UnsupportedModelError` if the model needs code."""
     from mlx_lm.utils import _decode_tagged_floats
 
     file = inside(folder, "config.json")
@@ -125,15 +114,8 @@ def read_object(file: Path, most: int, error: type[EntropixError] = WeightsError
 
 @contextmanager
 def explained(path: Path, *, writes: bool = False) -> Iterator[None]:
-    """Raise whatever a model makes mlx-lm stumble over as one sentence.
-
-    Args:
-        path: of the model.
-        writes: whether files are written meanwhile: an `OSError` then stays one.
-
-    Raises:
-        UnsupportedModelError: with mlx-lm's message.
-    """
+    """Raise whatever a model makes mlx-lm stumble over as an `UnsupportedModelError`; an `OSError`
+    stays one where files are written meanwhile."""
     try:
         yield
     except EntropixError:
@@ -218,10 +200,8 @@ _WORDS = (
     *("padding_side", "truncation_side", "truncation_strategy", "model_input_names", "errors"),
     *("src_lang", "tgt_lang", "language", "task", "response_schema", "response_template"),
 )
-"""What a ``tokenizer_config.json`` says in words that opens no file.
-
-transformers opens what some keys name, wherever that is, and passes all of them to classes that
-open more."""
+"""What a ``tokenizer_config.json`` says in words that opens no file: transformers opens what other
+keys name, wherever that is."""
 _MODULES = ("tool_parser_type", "chat_template_type")  # modules of mlx-lm
 
 

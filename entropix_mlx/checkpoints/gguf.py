@@ -35,8 +35,7 @@ _BLOCKS = {
     2: (32, 18), 3: (32, 20), 8: (32, 34),  # Q4_0, Q4_1, Q8_0, which stay packed
     10: (256, 84), 14: (256, 210),  # Q2_K, Q6_K, which become float16
 }  # fmt: skip
-"""Weights and bytes of a block, by the number of its type: the types that MLX reads. It also reads
-Q4_K, and gives other numbers than llama.cpp."""
+"""Weights and bytes of a block, by the number of its type: the types that MLX reads rightly."""
 
 
 class StoredTensor(NamedTuple):
@@ -56,12 +55,8 @@ class GGUFHeader(NamedTuple):
 
 
 def read_header(path: Path) -> GGUFHeader:
-    """Return the metadata and the table of tensors of a GGUF file.
-
-    Raises:
-        WeightsError: the file is damaged.
-        UnsupportedModelError: a tensor has a type that takes the gguf package, or a newer one.
-    """
+    """Return the metadata and the table of tensors of a GGUF file. Raises `WeightsError` if it is
+    damaged, `UnsupportedModelError` if a type takes the gguf package, or a newer one."""
     try:
         status = path.stat()
         limits.check_regular(status, path)
@@ -246,17 +241,12 @@ _LLAMA3_ROPE = {
     "original_max_position_embeddings": 8192,
 }
 """What GGUF does not store of Llama 3's scaling; it has been the same in all models so far."""
-_LAYERS_OF_GEMMA3_27B = 62
-"""llama.cpp recognises this size by its layers: it alone scales its queries by another width."""
+_LAYERS_OF_GEMMA3_27B = 62  # by which llama.cpp knows it: it scales queries by another width
 
 
 def config_of(path: Path, header: GGUFHeader) -> dict[str, Any]:
-    """Return the ``config.json`` of the model in a GGUF file.
-
-    Raises:
-        UnsupportedModelError: another architecture, or a rotary scaling that is not handled.
-        WeightsError: a key or a tensor is missing, or a key is of another kind than it should be.
-    """
+    """Return the ``config.json`` of the model in a GGUF file. Raises `UnsupportedModelError` for
+    other architectures and rotary scalings, `WeightsError` if a key or a tensor is missing."""
     metadata, tensors = header
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str) or architecture not in MODEL_TYPES:
@@ -322,15 +312,8 @@ def load_gguf(
 ) -> nn.Module:
     """Return the model in a GGUF file; weights that MLX has a packing for stay packed.
 
-    Args:
-        config: from `config_of`; its ``rope_scaling`` and ``quantization`` are added here, since
-            the tensors state them.
-        classes: as mlx-lm's ``get_model_classes``.
-
-    Raises:
-        WeightsError: the weights cannot be read.
-        UnsupportedModelError: a tensor or a rotary scaling is not known.
-        ValueError, RuntimeError: the weights do not fit the configuration.
+    The ``rope_scaling`` and ``quantization`` that the tensors state are added to the configuration,
+    which is that of `config_of`. Raises a `ValueError` or `RuntimeError` if the weights do not fit.
     """
     from mlx_lm.utils import infer_quant_config
 
@@ -370,9 +353,8 @@ def _renamed(path: Path, name: str, names: dict[str, str]) -> str:
 def _in_halves(name: str, rows: mx.array, config: dict[str, Any]) -> mx.array:
     """Return the rows of Llama's queries and keys in Hugging Face's order.
 
-    The rotary embedding turns pairs of a head's numbers. llama.cpp pairs neighbours: 0 with 1, 2
-    with 3. mlx-lm pairs the halves: of 8 numbers, 0 with 4, 1 with 5. Both compute the same if the
-    rows that make the numbers are ordered accordingly: 0, 4, 1, 5, … become 0, 1, …, 4, 5, ….
+    The rotary embedding turns pairs of a head's numbers. llama.cpp pairs neighbours, 0 with 1;
+    mlx-lm pairs the halves: of 8 numbers, 0 with 4. So the rows 0, 4, 1, 5, … become 0, 1, …, 4, ….
     """
     if ".q_proj." not in name and ".k_proj." not in name:
         return rows

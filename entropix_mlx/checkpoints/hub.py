@@ -42,8 +42,7 @@ OFFERS = tuple(
 )
 """Models to begin with, for whoever has none: those that people run on Macs in 2026."""
 
-LM_STUDIO = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
-"""Where LM Studio keeps models, as OWNER/NAME below."""
+LM_STUDIO = ("~/.lmstudio/models", "~/.cache/lm-studio/models")  # with OWNER/NAME below
 _SMALL_FILES = ["*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 _WEIGHTS = ["model*.safetensors"]
 
@@ -72,15 +71,11 @@ def locate(model: str | Path, *, offline: bool = False) -> Path:
     """Return the local folder or GGUF file of a model, downloading it if it is a hub id.
 
     A path that exists goes before a hub id of the same name, the hub's cache before LM Studio's
-    folder, and that before a download.
-
-    Args:
-        offline: whether nothing may be downloaded.
+    folder, and that before a download, unless `offline` forbids it.
 
     Raises:
         ModelNotFoundError: it is neither, or cannot be read or downloaded.
-        UnsupportedModelError, WeightsError: mlx-lm does not compute the hub's model, of which only
-            ``config.json`` was downloaded.
+        UnsupportedModelError, WeightsError: mlx-lm does not compute it, as ``config.json`` says.
     """
     if model == "":  # as a path it would be the current folder, which nobody named
         raise ModelNotFoundError("the model has no name: give a folder, a .gguf file or a hub id")
@@ -105,13 +100,8 @@ def locate(model: str | Path, *, offline: bool = False) -> Path:
 
 
 def model_at(path: Path) -> Path:
-    """Return a model's folder, or its file: the only GGUF file of a folder without
-    ``config.json``.
-
-    Raises:
-        ModelNotFoundError: there is no model.
-        OSError: it is a folder that this user may not enter.
-    """
+    """Return a model's folder, or the only GGUF file of a folder without ``config.json``. Raises
+    `ModelNotFoundError` if there is no model, an `OSError` if the folder may not be entered."""
     if path.suffix == ".gguf" and not path.is_dir():
         return path
     if not path.is_dir():

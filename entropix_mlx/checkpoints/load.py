@@ -1,8 +1,5 @@
-"""From a name to a model in memory and its tokenizer.
-
-`hub` finds the files, `folder` checks them, mlx-lm builds the model and reads the weights; what is
-added here is what users of mlx-lm bring along (`Extras`), and the layout of the weights in memory.
-"""
+"""From a name to a model in memory and its tokenizer: `hub` finds the files, `folder` checks them,
+mlx-lm builds the model and reads the weights."""
 
 from __future__ import annotations
 
@@ -175,12 +172,8 @@ def _made(
 def add_adapters(model: nn.Module, path: str | Path) -> None:
     """Add the LoRA, DoRA or wholly fine-tuned layers in a folder to a model.
 
-    A layer whose adapter is not in the file would keep the random numbers that it begins with, so
-    the file must hold exactly what mlx-lm trains.
-
-    Raises:
-        ModelNotFoundError: there are no adapters in the folder.
-        WeightsError: they are damaged or incomplete, or another model's.
+    A layer without an adapter in the file would keep the random numbers that it begins with, so the
+    file must hold exactly what mlx-lm trains: else a `WeightsError` is raised.
     """
     from mlx_lm.tuner.utils import load_adapters
 

@@ -20,8 +20,7 @@ from ..errors import EntropixError, TokenizerError, first_line
 _PROBE = "The 1st « probe » of 12.5 %\n\tété 日本 🙂"  # shows broken rules of splitting, replacing
 _SMALLEST_VOCABULARY = 0.5  # share of a model's ids that its tokenizer knows; others are padding
 _LLAMA3 = "llama-bpe"
-_GPT2 = ("default", "gpt-2", "smollm")
-"""Rules of splitting that are GPT-2's expression; SmolLM's takes each digit by itself first."""
+_GPT2 = ("default", "gpt-2", "smollm")  # split by GPT-2's expression; SmolLM each digit first
 
 
 class ModelTokenizer(TokenizerWrapper):  # type: ignore[misc]  # mlx-lm has no types

@@ -39,6 +39,7 @@ _FORGOTTEN = {
     "solar_open": {"rope_scaling"},
 }
 """By architecture: keys that mlx-lm's class takes, and does not use."""
+_RENAMED = {"num_experts": "num_local_experts"}  # by the old name, that of transformers 5
 
 
 def translated(config: dict[str, Any], where: str) -> dict[str, Any]:
@@ -57,26 +58,10 @@ def translated(config: dict[str, Any], where: str) -> dict[str, Any]:
     changes = _ropes(language, keys, where) | _layer_kinds(language, keys, where)
     if isinstance(text := config.get("text_config"), dict):
         return config | {"text_config": text | changes}
-    return _renamed(config, module) | config | changes
-
-
-def _renamed(config: Mapping[str, Any], module: ModuleType) -> dict[str, Any]:
-    """Return what mlx-lm's class needs and a configuration does not state, as transformers knows
-    it, which has other names and defaults of some keys."""
-    from transformers import CONFIG_MAPPING
-
-    parameters = inspect.signature(module.ModelArgs).parameters
-    needed = {name for name, each in parameters.items() if each.default is each.empty}
-    missing = (needed | parameters.keys() & {"rope_theta"}) - config.keys() - {"rope_scaling"}
-    if not missing:
-        return {}
-    try:
-        known = CONFIG_MAPPING[config["model_type"]](**config)
-    except Exception:  # no such type, or whatever a configuration makes its class stumble over
-        return {}
-    ropes = getattr(known, "rope_parameters", None) or {}
-    found = {name: getattr(known, name, ropes.get(name)) for name in missing}
-    return {name: value for name, value in found.items() if value is not None}
+    for name, new in _RENAMED.items():
+        if name in keys and name not in config and new in config:
+            changes[name] = config[new]
+    return config | changes
 
 
 def language_part(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,11 +71,9 @@ def language_part(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def limited(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a translated configuration with the context up to which mlx-lm computes it rightly.
-
-    A class without sliding windows is right up to the window. With longrope, a text that grows
-    beyond the original context would have to be read again as a whole, with other factors.
-    """
+    """Return a translated configuration with the context up to which mlx-lm computes it rightly: a
+    sliding window that the class does not know, or the original context of longrope, beyond which a
+    text would have to be read again with other factors."""
     language = language_part(config)
     limits = [_window(language, _keys(_module(config, "")))]
     scaling = language.get("rope_scaling") or {}
@@ -173,7 +156,9 @@ def _ropes(config: Mapping[str, Any], keys: frozenset[str], where: str) -> dict[
     if by_kind:
         local = by_kind.get("sliding_attention", rope)
         named = keys & {"rope_local_base_freq", "swa_rope_theta"}
-        if _type(local) != "default" or not (named or local.get("rope_theta") == theta):
+        if local.get("rope_type", "default") != "default" or not (
+            named or local.get("rope_theta") == theta
+        ):
             _refuse(where, "sliding_attention", local)
         changes |= dict.fromkeys(named, local.get("rope_theta"))
     part = rope.get("partial_rotary_factor")
@@ -188,7 +173,8 @@ def _scaling(
     rope: Mapping[str, Any], config: Mapping[str, Any], keys: frozenset[str], where: str
 ) -> dict[str, Any]:
     """Return what makes mlx-lm scale as transformers does."""
-    kind, original = _type(rope), _original(rope, config)
+    kind = str(rope.get("rope_type") or rope.get("type") or "default")
+    original = _original(rope, config)
     if kind == "dynamic":  # which is none up to the model's context
         return {"rope_scaling": None}
     if kind in ("default", "mrope"):
@@ -236,10 +222,6 @@ def _original(rope: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:
     """Return the context that a model had before its rotary embedding was scaled."""
     name = "original_max_position_embeddings"
     return config.get(name) or rope.get(name) or config.get("max_position_embeddings")
-
-
-def _type(rope: Mapping[str, Any]) -> str:
-    return str(rope.get("rope_type") or rope.get("type") or "default")
 
 
 def _refuse(where: str, name: str, value: Any) -> NoReturn:

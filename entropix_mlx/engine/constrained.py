@@ -80,10 +80,7 @@ class Constrained:
 
 class Closing:
     """Ends the loops of a JSON answer: in one, only tokens that close a value are allowed, where
-    the constraint allows any.
-
-    Behind such a token the answer goes on as usual, until it repeats itself too often.
-    """
+    the constraint allows any. Then it goes on as usual, until it repeats itself too often."""
 
     def __init__(self, tokenizer: TokenizerWrapper) -> None:
         vocabulary = tokenizer.get_vocab()

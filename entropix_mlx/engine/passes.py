@@ -115,8 +115,7 @@ class Pass:
         """Start the forward pass; the tokens join the caches.
 
         Args:
-            model: runs on all lanes, one after the other.
-            lanes: whose entries take the token that each knows, or that the last pass drew.
+            model, lanes: each entry takes the token that it knows, or that the last pass drew.
             last: that pass.
             proposed: tokens that may follow the one of the only entry.
         """

@@ -18,10 +18,8 @@ NO_TOKEN = -1  # stands for the last token of a prompt: no text that holds all o
 
 
 class PromptCache:
-    """Caches of texts, for prompts that begin as they do; those used longest ago leave first.
-
-    It belongs on the model's thread, as all arrays do.
-    """
+    """Caches of texts, for prompts that begin as they do; those used longest ago leave first. It
+    belongs on the model's thread, as all arrays do."""
 
     def __init__(self, most_bytes: int) -> None:
         self._texts = LRUPromptCache(MOST_TEXTS, most_bytes)
@@ -79,8 +77,7 @@ def read_prompt(model: LanguageModel, tokens: Tokens[int], cache: list[Any]) -> 
 def read_likelihoods(
     model: LanguageModel, tokens: Tokens[int], cache: list[Any], listed: int
 ) -> list[Likelihood]:
-    """Do the same with all but the last token; return how well each token but the first was
-    predicted."""
+    """Read all but the last token; return how well each one but the first was predicted."""
     found: list[Likelihood] = []
     size = max(1, LOGITS_AT_ONCE // model.config.vocab_size)
     for begin in range(0, len(tokens) - 1, size):

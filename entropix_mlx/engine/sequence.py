@@ -57,18 +57,15 @@ class Sequence:
         Args:
             model, tokenizer: from `load`.
             prompt: token ids; at least one.
-            resolved: its settings.
-            hooks: the caller's.
+            resolved, hooks: its settings, and the caller's functions.
             answered: the steps of an answer that is continued; the prompt ends with their tokens.
             forced: tokens to commit first, whatever is drawn; the user's choice.
             cache: what precedes the prompt. When the answer ends, however it does, it holds the
                 tokens of the prompt and of the answer but the last.
-            scored: how many of the most probable tokens to list beside the likelihood of each token
-                of the prompt; None for no likelihoods.
+            scored: tokens to list beside the likelihood of each token of the prompt; None for none.
 
         Raises:
-            PromptError: the prompt is empty, or holds a token that the model does not have.
-            ContextLengthError: the prompt leaves no room in the context.
+            PromptError, ContextLengthError: as of `context_room`.
             ProfileError: the thinking text does not fit the tokenizer.
             SamplerError: a bias is of a token that the model does not have.
             ConstraintError: the constraint cannot be compiled, or does not allow what is answered.
@@ -269,12 +266,8 @@ class Sequence:
 
 
 def context_room(model: LanguageModel, prompt: Tokens[int], base: int = 0) -> int:
-    """Return how many tokens the model's context holds after a prompt.
-
-    Raises:
-        PromptError: the prompt is empty, or holds a token that the model does not have.
-        ContextLengthError: it leaves no room in the context.
-    """
+    """Return how many tokens the model's context holds after a prompt. Raises `PromptError` if
+    that is empty or holds an unknown token, `ContextLengthError` if it leaves no room."""
     if not prompt:
         raise PromptError("the prompt is empty: give at least one token")
     check_tokens(prompt, model.config.vocab_size)

@@ -18,8 +18,7 @@ from .config import shape_of
 from .ranks import gather_heads, share
 from .tap import Tap
 
-AttentionLayers = Literal["last", "all"]
-"""Which layers' attention is measured. The published sampler measures the last one."""
+AttentionLayers = Literal["last", "all"]  # whose attention is measured; as published, the last
 
 
 class Forward(NamedTuple):
@@ -63,8 +62,7 @@ class LanguageModel:
         self.attention_heads = tuple(ranks * layer.shape[2] for layer in scores)
         """Heads of each layer whose attention can be measured; empty without any."""
         self.cache_bytes_per_token = sum(map(_bytes_per_token, cache))
-        self.can_batch = caches.can_merge(cache)
-        """Whether sequences can be rows of one batch; those of other models run one by one."""
+        self.can_batch = caches.can_merge(cache)  # sequences are rows of one batch, or run alone
 
     def __call__(
         self,
@@ -126,9 +124,9 @@ class LanguageModel:
             self._block_costs[length] = share(block / one, self.group)
         return self._block_costs[length]
 
-    def _seconds(self, length: int, times: int = 2) -> float:
+    def _seconds(self, length: int) -> float:
         taken = []
-        for _ in range(times):
+        for _ in range(2):
             began = time.perf_counter()
             tokens = mx.zeros((1, length), mx.int32)
             mx.eval(self(tokens, self.make_cache(), queries=length))

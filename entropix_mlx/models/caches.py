@@ -69,11 +69,8 @@ def copy(cache: Cache) -> Cache:
 
 
 def can_trim(cache: Cache, tokens: int = 1) -> bool:
-    """Return whether the last tokens can be taken back.
-
-    Recurrent layers cannot; nor can a sliding window that has been filled, whose first tokens are
-    gone.
-    """
+    """Return whether the last tokens can be taken back: not from recurrent layers, nor from a
+    sliding window that has been filled."""
     return not tokens or all(_can_trim(layer, tokens) for layer in _leaves(cache))
 
 
@@ -98,11 +95,8 @@ def trim(cache: Cache, tokens: int) -> None:
 
 
 def arrays(cache: Cache) -> list[mx.array]:
-    """Return all arrays of a cache, to be evaluated with the pass that wrote them.
-
-    A recurrent layer's state is otherwise computed with the next pass, and then only in the thread
-    that queued this one.
-    """
+    """Return all arrays of a cache, to be evaluated with the pass that wrote them: a recurrent
+    layer's state could else be computed only in the thread that queued it."""
     states: dict[str, Any] = dict(tree_flatten([layer.state for layer in cache]))
     return [state for state in states.values() if isinstance(state, mx.array)]
 

@@ -1,7 +1,4 @@
-"""The shape of a model, as far as the program asks for it.
-
-This module needs no MLX, so that whatever knows models by their shape needs none either.
-"""
+"""The shape of a model, as far as the program asks for it; known without MLX."""
 
 from __future__ import annotations
 
@@ -9,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LLAMA_FAMILY = ("llama", "mistral", "qwen2", "qwen3")
-"""Values of ``model_type`` that a fingerprint does not name: their shapes differ."""
+LLAMA_FAMILY = ("llama", "mistral", "qwen2", "qwen3")  # a fingerprint does not name these types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +26,7 @@ class ModelShape:
     max_position_embeddings: int = 0  # the context length, in tokens
 
 
-CONTEXT_UNSTATED = 32768
-"""Tokens of context where a configuration states none, as of a recurrent model."""
+CONTEXT_UNSTATED = 32768  # tokens, where a configuration states none, as of a recurrent model
 
 _NAMES = {
     "hidden_size": ("hidden_size", "n_embd", "d_model", "dim", "hidden_dim", "model_dim"),

@@ -33,10 +33,8 @@ def prefill_chunk() -> int:
 
 
 def compiles() -> bool:
-    """Return whether positions are compiled: on a GPU, and where ``ENTROPIX_COMPILE`` is 1.
-
-    A GPU spends microseconds on starting a kernel, however little it computes. On the CPU, MLX
-    needs a C++ compiler and a second for each kernel.
+    """Return whether positions are compiled: on a GPU, which spends microseconds on starting a
+    kernel, and where ``ENTROPIX_COMPILE`` is 1. A CPU needs a C++ compiler and a second a kernel.
     """
     return not on_cpu() or os.environ.get("ENTROPIX_COMPILE") == "1"
 
@@ -118,9 +116,7 @@ def machine_memory() -> int:
 
 
 def cache_tokens(model: LanguageModel) -> int:
-    """Return how many tokens caches may hold beside what is in memory now, on every rank.
-
-    A prompt with more must be refused: Metal aborts the process when it runs out of memory.
-    """
+    """Return how many tokens caches may hold beside what is in memory now, on every rank. A prompt
+    with more must be refused: Metal aborts a process that runs out of memory."""
     free = (usable_memory() - mx.get_active_memory()) * CACHE_SHARE
     return least(max(0, int(free // max(1, model.cache_bytes_per_token))), model.group)

@@ -29,12 +29,10 @@ ARGUMENTS: Mapping[str, type[Any]] = {
     "qwen2": qwen2.ModelArgs,
     "qwen3": qwen3.ModelArgs,
 }
-"""By ``model_type``: mlx-lm's reading of a ``config.json``."""
 
 
 def ports(config: Mapping[str, Any]) -> bool:
-    """Return whether the port computes a model with this ``config.json``; sliding windows and other
-    architectures are mlx-lm's."""
+    """Return whether the port computes such a model; sliding windows are mlx-lm's."""
     layer_types = config.get("layer_types") or ()
     return config.get("model_type") in ARGUMENTS and "sliding_attention" not in layer_types
 

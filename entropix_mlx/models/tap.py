@@ -1,12 +1,11 @@
 """The attention scores of any model of mlx-lm, read while it runs and without a change to it.
 
-About a hundred of mlx-lm's modules call ``scaled_dot_product_attention`` by that name, which is a
-global of the module. For the time of a forward pass the name stands for a function that notes its
-arguments and calls the original: what is measured is what reaches MLX's kernel. A few modules call
-``mx.softmax`` on scores of their own: there the name ``mx`` stands for a module that notes these
-calls. Modules that call the kernel itself (deepseek_v41, muse_spark, plamo2) are not measured.
+About a hundred of mlx-lm's modules call ``scaled_dot_product_attention``, a global of the module.
+During a forward pass the name stands for a function that notes its arguments and calls the
+original. A few call ``mx.softmax`` on scores of their own: there ``mx`` stands for a module that
+notes these calls. deepseek_v41, muse_spark and plamo2 call MLX's kernel: they are not measured.
 
-The arguments are turned into scores before the pass is handed out, and forgotten. Kept longer, they
+The arguments are turned into scores before the pass is handed out, and forgotten: kept longer, they
 would make the cache's next update copy all keys.
 """
 
@@ -152,11 +151,8 @@ def attention_scores(
 
 
 def _product(queries: mx.array, keys: mx.array) -> mx.array:
-    """Return queries · keys in float32, and make no float32 copy of the keys.
-
-    In half precision the kernel adds in float32 and rounds the sum. A second product returns what
-    the rounding lost: `addmm` subtracts the rounded sum before it rounds.
-    """
+    """Return queries · keys in float32, and make no float32 copy of the keys: in half precision a
+    second product, from which `addmm` subtracts the rounded first, returns what rounding lost."""
     columns = keys.swapaxes(-1, -2)
     if keys.dtype == mx.float32 or queries.dtype != keys.dtype:
         return queries.astype(mx.float32) @ columns.astype(mx.float32)

@@ -53,21 +53,16 @@ class Drawing(NamedTuple):
     max_top_k: int | None = None  # the largest top-k of a plan; None where plans set none
     needs_order: bool = False  # any top-k or top-p needs tokens in order of probability
     draws: int = 1  # for the strategy `adaptive`, which keeps the best token; 0: none is ever drawn
-    surest: Strategy = Strategy.ARGMAX
-    """Where ranks matter, strategies up to this one in `STRATEGIES` take the most probable
-    token."""
-    takes_chance: bool = False
-    """Whether plans are partly left to chance: then `draws` is 2, and the second of the position's
-    random numbers is `Measured.chance`."""
+    surest: Strategy = Strategy.ARGMAX  # up to it in `STRATEGIES`, the most probable token is taken
+    takes_chance: bool = False  # plans use `Measured.chance`, the second of 2 `draws`
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sampler:
     """A way of choosing tokens.
 
-    The module of a sampler has a function `build(name, profile, given)`, which returns one. It gets
-    the sampler's name, the profile (with the options of its own in ``profile.samplers[name]``) and
-    the sampling parameters that the user gave, which are checked by then.
+    The module of a sampler has a function `build(name, profile, given)`, which returns one; `given`
+    are the sampling parameters that the user gave, checked by then.
     """
 
     name: str

@@ -189,10 +189,7 @@ def _invert(cumulative: mx.array, possible: mx.array, uniform: mx.array) -> mx.a
     3. u is below 1, so u · total is below the total: there always is a first index above it. The
        probability of an index is the step of the cumulative weight, which is its own weight.
 
-    Args:
-        cumulative: `(rows, n)`.
-        possible: `(rows, n)`; where it is true, every index before it whose weight counts is too.
-        uniform: `(rows or 1, 1)`, at least 0 and below 1.
+    Shapes: `cumulative` and `possible` `(rows, n)`, `uniform` `(rows or 1, 1)`, in [0, 1).
     """
     cumulative = mx.where(possible, cumulative, 0.0)
     total = cumulative.max(axis=-1, keepdims=True)

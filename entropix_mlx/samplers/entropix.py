@@ -51,11 +51,11 @@ def _highest_top_k(row: TreeRow) -> int:
 
 
 def _packed(rows: list[TreeRow]) -> tuple[mx.array, mx.array]:
-    """Return the decision tree as two arrays.
+    """Return the decision tree as two arrays, so that one gather fetches the row that fits.
 
     Bounds `(rows, 2, metrics)`: a row fits where all metrics lie above the first and, negated,
     above the second. Parameters `(rows, parameters · (metrics + 3))`: of each field of a `Plan`, in
-    order, slopes, constant, low, high, so that one gather fetches the row that fits.
+    order, slopes, constant, low, high.
     """
     names = Metrics._fields
     unbounded = (-math.inf, math.inf)

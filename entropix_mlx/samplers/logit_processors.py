@@ -63,13 +63,8 @@ class Penalties(NamedTuple):
             )
 
     def __call__(self, logits: mx.array, text: mx.array, answered: int) -> mx.array:
-        """Return changed logits `(1, vocab)`.
-
-        Args:
-            logits: `(1, vocab)`.
-            text: the last tokens of prompt and answer.
-            answered: how many of all tokens are the answer's.
-        """
+        """Return changed logits `(1, vocab)`, after the last tokens of prompt and answer, of which
+        so many are the answer's."""
         logits = logits.astype(mx.float32)
         for process in self.of_text:
             logits = process(text, logits)

@@ -117,8 +117,7 @@ def measure(logits: mx.array, attention: mx.array, ranks: int = 0) -> Measured:
     """Measure `(rows, vocab)` logits; `attention` are their metrics `(rows, 5)`.
 
     With w = 2^−gap and Z = Σ w, a surprise −log2 p is gap + log2 Z, so the entropy is log2 Z plus
-    the mean gap, and the varentropy is the variance of the gap. `ranks` is how many of the most
-    probable tokens are found.
+    the mean gap, and the varentropy is the variance of the gap. `ranks` tokens are put in order.
     """
     gaps = to_gaps(logits)
     ranked = most_probable(gaps, ranks) if ranks else None

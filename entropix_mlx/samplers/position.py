@@ -14,12 +14,11 @@ needs as one array::
       ▼
     Sampled            all numbers packed into one array a row
 
-Where `models/device.py` says so, which is on a GPU, the functions are compiled by `mx.compile`.
-Three rules keep it from tracing them again while a text grows, or when a user moves a threshold:
+On a GPU the functions are compiled by `mx.compile`. Three rules keep it from tracing them again
+while a text grows, or when a user moves a threshold:
 
 1. A sampler's numbers are inputs of the compiled function, not parts of it.
-2. The number of keys grows with every token, so what depends on it (the attention metrics) is
-   compiled once for all shapes (``shapeless``), apart from the rest.
+2. What depends on the number of keys (the attention metrics) is compiled once for all shapes.
 3. The rest, `_decide`, is compiled once for each number of rows, each vocabulary and each set of
    arguments of `_compiled`.
 """
@@ -52,11 +51,10 @@ _METRICS = len(Metrics._fields)
 _DRAWN = _METRICS + PARAMETERS
 
 LISTED = 4  # allowed tokens that are listed under a constraint
-_FIRST = mx.array([[True, False]])
 NOT_ALLOWED = -1e12  # nats: a listed token of a log probability below was not allowed
 WORD = 32  # tokens in a word of a mask
-
 MOST_COMPILED = 32  # compiled functions in the cache; a process rarely needs more than two
+_FIRST = mx.array([[True, False]])
 
 
 class Sampled(NamedTuple):

@@ -38,9 +38,8 @@ def make_sampler(
     Args:
         name: one of `SAMPLERS`.
         profile: thresholds, coefficients and options: a profile, its name or its file.
-        given: sampling parameters that replace the profile's base parameters (`entropix`), or that
-            replace or join the sampler's own (the baselines); those that every sampler takes change
-            the logits that it draws from.
+        given: sampling parameters that replace the profile's base parameters (`entropix`), or join
+            the sampler's own; those that every sampler takes change the logits that are drawn from.
 
     Raises:
         SamplerError: no such sampler, or a parameter that it does not take.
