@@ -14,7 +14,7 @@ from tests.architectures import make
 
 THROUGH_THE_KERNEL = (
     *("llama", "qwen3", "gpt2", "gemma3_text", "cohere2", "olmo3", "gpt_oss", "llama4_text"),
-    *("deepseek_v2", "deepseek_v3", "minicpm3", "qwen3_next", "falcon_h1", "plamo2"),
+    *("deepseek_v2", "deepseek_v3", "minicpm3", "qwen3_next", "falcon_h1"),
 )
 
 
