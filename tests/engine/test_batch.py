@@ -342,13 +342,16 @@ def test_one_failure_does_not_touch_the_others(tiny_model, sentences, add):
     def fail(*_):
         raise RuntimeError("a hook failed")
 
-    batch = Batch(tiny_model, sentences, size=3)
-    failing = add(batch, hooks=Hooks(on_prefill=fail))
-    forking = add(batch, hooks=Hooks(on_fork=fail), profile=FORKING)
+    batch = Batch(tiny_model, sentences, size=4)
+    at_once = Profile.load().replace({"notes": {"when": "start"}})
+    failing = [
+        add(batch, hooks=Hooks(on_prefill=fail)),
+        add(batch, hooks=Hooks(on_fork=fail), profile=FORKING),
+        add(batch, hooks=Hooks(retrieve=fail), profile=at_once),
+    ]
     fine = add(batch)
     steps = run_all(batch)
-    assert isinstance(failing.error, RuntimeError)
-    assert isinstance(forking.error, RuntimeError)
+    assert all(isinstance(sequence.error, RuntimeError) for sequence in failing)
     same(steps[fine], list(stream_generate(tiny_model, sentences, PROMPT, seed=1, max_tokens=12)))
 
 
@@ -495,6 +498,22 @@ def test_a_text_that_repeats_itself_takes_fewer_passes(tiny_model, endless):
     steps = repeating(tiny_model, endless, logit_bias=bias)
     assert sum(step.accepted for step in steps) > len(steps) / 2
     assert sum(step.proposed for step in steps) >= sum(step.accepted for step in steps)
+
+
+def test_nothing_is_proposed_where_a_pass_of_several_costs_too_much(endless, monkeypatch):
+    monkeypatch.setattr(LanguageModel, "block_cost", lambda _, length: 0.8 * length)
+    bias = dict.fromkeys((3,), 100.0)
+    steps = repeating(make_tiny_model(), endless, logit_bias=bias)
+    assert not any(step.proposed for step in steps)
+    asked = repeating(make_tiny_model(), endless, logit_bias=bias, speculation=3)
+    assert {step.proposed for step in asked} == {0, 3}
+
+
+def test_the_cost_of_a_block_is_measured_once():
+    model = make_tiny_model()
+    cost = model.block_cost(8)
+    assert cost > 0
+    assert model.block_cost(8) == cost
 
 
 def test_the_loop_waits_for_nothing_but_the_numbers_it_reads(run, monkeypatch):

@@ -19,7 +19,7 @@ from entropix_mlx.constraints.matcher import JSON_OPTIONS
 from entropix_mlx.errors import ConstraintError
 from entropix_mlx.step import Origin
 from tests.answer.test_forks import always_branch
-from tests.conftest import PROMPT, make_byte_tokenizer, make_tiny_model, tokens
+from tests.conftest import PROMPT, make_byte_tokenizer, make_tiny_model, run_answer, tokens
 
 SCHEMA = {
     "type": "object",
@@ -115,6 +115,15 @@ def test_every_complete_answer_fits_whatever_draws_it(run, constraint, sampler, 
         jsonschema.validate(json.loads(text_of(steps)), SCHEMA)
     else:
         assert re.fullmatch(constraint["regex"], text_of(steps))
+
+
+def test_a_constrained_answer_goes_on_where_it_was(run, model, spelling):
+    settings = Settings(seed=1, max_tokens=300, sampler="temperature", constraint=JSON)
+    steps = run_answer(model, spelling, PROMPT, settings.resolved(model.config))
+    begun = steps[: len(steps) // 2]
+    prompt = PROMPT + tokens(begun)
+    rest = run_answer(model, spelling, prompt, settings.resolved(model.config), answered=begun)
+    assert tokens(rest) == tokens(steps[len(begun) :])
 
 
 def test_a_constraint_that_allows_everything_changes_nothing(tiny_model, endless):

@@ -37,7 +37,8 @@ def test_the_laws_of_an_answer(number):
     profile, letters, limit = a_profile(chance), chance.choice(LETTERS), chance.choice([1, 9, 60])
     asks = chance.random() < 0.5
     hooks = Hooks(choose=lambda fork: 0) if asks else None
-    steps = serve(sequence_of(profile, limit, hooks), number, letters, lambda fork: 0)
+    sequence = sequence_of(profile, limit, hooks)
+    steps = serve(sequence, number, letters, lambda fork: 0)
     tokens = [step.token for step in steps]
     # 1. It ends once: at its limit, or with the end of the text, which nothing else holds.
     assert [step.index for step in steps] == list(range(len(steps)))
@@ -59,10 +60,13 @@ def test_the_laws_of_an_answer(number):
     for first, second in itertools.pairwise(thoughts):
         assert second - first > profile.think.min_gap
     for step in forks:
+        assert all(len(one.tokens) <= profile.branch.depth for one in step.fork.branches)
         won = step.fork.branches[step.fork.winner].tokens
         assert tuple(tokens[step.index : step.index + len(won)]) == won[: len(steps) - step.index]
         assert step.rolled_back == 1
-    # 4. The text is that of the tokens.
+    # 4. The context has the room that the text leaves.
+    assert sequence.room == 4096 - sequence.length
+    # 5. The text is that of the tokens.
     plain = [token for token in tokens if token != EOS]
     assert "".join(step.text for step in steps) == TOKENIZER.decode(plain)
 
