@@ -16,22 +16,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-RUN = 4
-"""Tokens in a row by which a period is noticed."""
+RUN = 4  # tokens in a row by which a period is noticed
 REPEATED = 64
 """Tokens, from the beginning of a loop, after which it ends if that is more than one period. In
 prose it ends as soon as a sentence stands for the third time."""
 IN_CODE, WITHOUT_WORDS = 3, 8
 """How many times as long such loops may be: pages have six equal cards, and grids a hundred
 zeros."""
-SENTENCE = 8
-"""Tokens of a period that is more than a short line."""
-PHRASE, WORDS = 6, 4
-"""Tokens of a phrase, and words in them at least."""
-PHRASES = 3
-"""Phrases in one paragraph that make a loop."""
-PARAGRAPH = 128
-"""Tokens from the first of these phrases to the last."""
+SENTENCE = 8  # tokens of a period that is more than a short line
+PHRASE, WORDS = 6, 4  # tokens of a phrase, and words in them at least
+PHRASES = 3  # phrases in one paragraph that make a loop
+PARAGRAPH = 128  # tokens from the first of these phrases to the last
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _WORDS = re.compile(r"[^\W\d_]+")
@@ -45,14 +40,11 @@ class LoopDetector:
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
         self._decode = decode
         self._tokens: list[int] = []
-        self._last: dict[tuple[int, ...], int] = {}
-        """Where each run ended last."""
+        self._last: dict[tuple[int, ...], int] = {}  # where each run ended last
         self._period = self._repeated = 0
         """The tokens at the end that equal those one period before."""
-        self._enough = REPEATED
-        """How many of them make a loop."""
-        self._judged = False
-        """Whether that takes into account what is repeated."""
+        self._enough = REPEATED  # how many of them make a loop
+        self._judged = False  # whether that takes into account what is repeated
         self._phrases: dict[tuple[int, ...], list[int]] = {}
         """Where each phrase ended, the last `PHRASES` times."""
 
