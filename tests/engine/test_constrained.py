@@ -126,6 +126,21 @@ def test_a_constrained_answer_goes_on_where_it_was(run, model, spelling):
     assert tokens(rest) == tokens(steps[len(begun) :])
 
 
+def test_reasoning_is_not_constrained_and_the_answer_behind_it_is():
+    fast = make_byte_tokenizer()._tokenizer
+    fast.add_tokens(["<think>", "</think>"])
+    tokenizer, model = TokenizerWrapper(fast), make_tiny_model(vocab_size=260)
+    prompt = [*PROMPT, *tokenizer.encode("<think>")]
+    options = {"constraint": {"regex": "a{3}"}, "seed": 1, "max_tokens": 60}
+    bias = {"logit_bias": dict.fromkeys(tokenizer.encode("</think>"), 2.0) | {257: -100.0}}
+    steps = list(
+        stream_generate(model, tokenizer, prompt, sampler="temperature", **options, **bias)
+    )
+    reasoning, end, answer = text_of(steps).partition("</think>")
+    assert (bool(reasoning), end, answer) == (True, "</think>", "aaa")
+    assert steps[0].strain is None
+
+
 def test_a_constraint_that_allows_everything_changes_nothing(tiny_model, endless):
     def steps(constraint):
         return list(

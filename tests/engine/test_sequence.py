@@ -57,8 +57,10 @@ def test_the_laws_of_an_answer(number):
     forks = [step for step in steps if step.fork is not None]
     assert len(thoughts) <= profile.think.max_insertions
     assert len(forks) <= profile.branch.max_branches
+    assert all(index - steps[index].triggered_at <= profile.think.wait for index in thoughts)
     for first, second in itertools.pairwise(thoughts):
-        assert second - first > profile.think.min_gap
+        end = next(n for n in range(first, second) if steps[n].origin is not Origin.INSERTED)
+        assert steps[second].triggered_at >= end + profile.think.min_gap
     for step in forks:
         assert all(len(one.tokens) <= profile.branch.depth for one in step.fork.branches)
         won = step.fork.branches[step.fork.winner].tokens

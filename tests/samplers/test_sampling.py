@@ -204,6 +204,16 @@ def test_filtered_tokens_come_after_all_others():
         assert len(set(tokens)) == 5
 
 
+def test_no_temperature_gives_a_token_a_chance_that_is_not_allowed():
+    rng = np.random.default_rng(0)
+    logits = mx.array(rng.normal(size=(500, 64)).astype(np.float32))
+    mask = mx.array(np.tile(np.array([0b1011, 0], np.uint32), (500, 1)))
+    sampler = make_sampler("temperature", given={"temperature": 1000.0})
+    randomness = mx.array([uniforms(1, place, sampler.draws) for place in range(500)])
+    drawn = sample(sampler, logits, None, randomness, mask=mask).token
+    assert set(drawn.tolist()) == {0, 1, 3}
+
+
 @pytest.mark.parametrize("name", ["min_p", "temperature", "top_p", "entropix"])
 def test_a_uniform_of_zero_draws_no_token_that_cannot_be(name):
     logits = mx.array([[-1e4, 0.0, 3.0, 2.9]])
