@@ -104,10 +104,12 @@ def test_a_tail_too_small_to_be_added_to_1_still_counts():
         np.float32,
         st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 40)),
         elements=st.floats(-8, 8, width=32),
-    )
+    ),
+    st.integers(0, 3),
 )
-def test_attention_metrics_are_as_defined(layers):
-    metrics = measure(mx.array([[0.0, 1.0]]), [mx.array(layer)[None] for layer in layers]).metrics
+def test_attention_metrics_are_as_defined(layers, hidden):
+    padded = np.pad(layers, [(0, 0), (0, 0), (hidden, 0)], constant_values=-np.inf)
+    metrics = measure(mx.array([[0.0, 1.0]]), [mx.array(layer)[None] for layer in padded]).metrics
     expected = np.zeros(5)
     for scores in layers.astype(np.float64):
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
