@@ -100,5 +100,4 @@ class Budget:
 
 
 def _length(selection: AnswerSelection) -> int:
-    """Return the tokens of the first answer."""
     return max(1, len(selection.candidates[0].steps))

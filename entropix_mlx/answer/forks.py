@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 
 class Forks:
-    """The forks of one answer."""
-
     def __init__(
         self,
         rule: BranchStrategy,
@@ -157,8 +155,6 @@ class ForkTrial:
 
 
 class GrowingBranch:
-    """A branch while it grows."""
-
     def __init__(self, first: Row, ends: Ends, depth: int) -> None:
         self.rows: list[Row] = []
         self.living = True

@@ -17,12 +17,8 @@ import re
 from collections.abc import Callable, Sequence
 
 RUN = 4  # tokens in a row by which a period is noticed
-REPEATED = 64
-"""Tokens, from the beginning of a loop, after which it ends if that is more than one period. In
-prose it ends as soon as a sentence stands for the third time."""
-IN_CODE, WITHOUT_WORDS = 3, 8
-"""How many times as long such loops may be: pages have six equal cards, and grids a hundred
-zeros."""
+REPEATED = 64  # tokens after which a loop ends, if that is more than one period
+IN_CODE, WITHOUT_WORDS = 3, 8  # times as long such loops may be: grids have a hundred zeros
 SENTENCE = 8  # tokens of a period that is more than a short line
 PHRASE, WORDS = 6, 4  # tokens of a phrase, and words in them at least
 PHRASES = 3  # phrases in one paragraph that make a loop
@@ -41,12 +37,11 @@ class LoopDetector:
         self._decode = decode
         self._tokens: list[int] = []
         self._last: dict[tuple[int, ...], int] = {}  # where each run ended last
-        self._period = self._repeated = 0
-        """The tokens at the end that equal those one period before."""
+        self._period = self._repeated = 0  # tokens at the end that equal those one period before
         self._enough = REPEATED  # how many of them make a loop
         self._judged = False  # whether that takes into account what is repeated
+        # Where each phrase ended, the last `PHRASES` times.
         self._phrases: dict[tuple[int, ...], list[int]] = {}
-        """Where each phrase ended, the last `PHRASES` times."""
 
     def add(self, token: int) -> bool:
         """Return whether the text is in a loop with its next token."""

@@ -40,8 +40,6 @@ _QUOTES = str.maketrans('“”„‟"', "‘’‚‛'")
 
 
 class Retrieval:
-    """The passages of one answer."""
-
     def __init__(
         self, rule: RetrievalRule, tokenizer: TokenizerWrapper, retrieve: Retrieve
     ) -> None:

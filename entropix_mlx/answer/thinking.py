@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 class Thinking:
-    """The thoughts of one answer."""
-
     def __init__(
         self, rule: Think, tokenizer: TokenizerWrapper, vocab_size: int, turn: int = 0
     ) -> None:

@@ -19,8 +19,6 @@ DOWNLOAD_DEMO = f"entropix models --download {DEMO_NAME}"
 
 @dataclass(frozen=True)
 class ModelOffer:
-    """A model that can be downloaded."""
-
     name: str  # a hub id, or `DEMO_NAME`
     nbytes: int  # of the download, approximately
     memory: int  # bytes that a machine should have for it, beside everything else that runs
@@ -116,7 +114,6 @@ def model_at(path: Path) -> Path:
 
 
 def _is_hub_id(text: str) -> bool:
-    """Return whether a text is a hub id ``owner/name``, by the hub's own rules."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 

@@ -75,9 +75,8 @@ def load(
 
     Models of the Llama family run on this package's own port, all others on mlx-lm's classes.
 
-    On a GPU, weights stay as they are stored. On MLX's CPU backend floating-point numbers become
-    float32, since half precision is some 40 times slower there, and quantized weights are unpacked
-    to float32 if they fit into half of the memory, since that makes decoding twice as fast.
+    On a GPU, weights stay as they are stored. On MLX's CPU backend they become float32, which is
+    faster there: quantized ones, too, if they fit into half of the memory.
 
     Args:
         model: a Hugging Face folder, a GGUF file or a hub id; None takes `default_model`.
@@ -90,8 +89,7 @@ def load(
     Raises:
         PromptError: `chat` is asked for, and the model has no chat template.
         ModelNotFoundError: there is no such model, or it cannot be downloaded.
-        UnsupportedModelError: mlx-lm does not compute it; of a hub model, nothing was downloaded
-            but its ``config.json``.
+        UnsupportedModelError: mlx-lm does not compute it.
         WeightsError: weights are missing, damaged, or do not fit the configuration.
         TokenizerError: there is no tokenizer, or it cannot be read.
     """

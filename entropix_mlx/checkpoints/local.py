@@ -18,8 +18,6 @@ from .translation import language_part, limited, translated
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model on this machine."""
-
     name: str  # what `load` takes: a hub id or a path
     path: Path
     nbytes: int  # on the disk

@@ -49,10 +49,8 @@ class ModelTokenizer(TokenizerWrapper):  # type: ignore[misc]  # mlx-lm has no t
 
 @contextmanager
 def tokenizer_errors(message: str) -> Iterator[None]:
-    """Raise whatever a library raises as a `TokenizerError` that begins with a message.
-
-    The tokenizers library is written in Rust: its panics derive from `BaseException` alone.
-    """
+    """Raise whatever a library raises as a `TokenizerError` that begins with a message; panics of
+    the tokenizers library, which is written in Rust, derive from `BaseException` alone."""
     try:
         yield
     except (EntropixError, KeyboardInterrupt, SystemExit, GeneratorExit):

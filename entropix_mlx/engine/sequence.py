@@ -202,7 +202,6 @@ class Sequence:
         return self._writer.finished or self.cancelled
 
     def end(self, error: Exception | None = None) -> None:
-        """Stop here."""
         if not self.ended:
             self.ended, self.error = True, error
             self.trial = self.undecided = None

@@ -112,10 +112,8 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: attention, then the feed-forward network.
-
-    Each gets the normalised state, and its output is added to the state (pre-norm residuals).
-    """
+    """One layer: attention, then the feed-forward network; each gets the normalised state, and its
+    output is added to the state (pre-norm residuals)."""
 
     def __init__(self, args: Any) -> None:
         super().__init__()

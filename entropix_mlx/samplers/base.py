@@ -13,8 +13,7 @@ from ..step import Strategy
 from .logit_processors import Penalties
 from .metrics import Measured
 
-# On the device, a strategy is its index here. Those that may take the likeliest token come first,
-# so that one comparison decides, and no further kernel is needed.
+# On the device, a strategy is its index here; those that may take the likeliest token come first.
 STRATEGIES = tuple(dict.fromkeys((Strategy.ARGMAX, Strategy.BRANCH, *Strategy)))
 CODE = {strategy: code for code, strategy in enumerate(STRATEGIES)}
 

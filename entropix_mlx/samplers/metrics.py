@@ -1,9 +1,8 @@
 """Metrics of one position of several rows: of its logits, and of its attention.
 
 Both are computed from *gaps*: by how many bits a logit, or an attention score, lies below the
-highest one. A gap is never negative, and a relative probability is 2^−gap. Base 2 gives bits
-without conversions and, on MLX's CPU backend, a power of a constant is three times faster than
-``exp``.
+highest one. A relative probability is 2^−gap: bits need no conversion and, on MLX's CPU backend, a
+power of a constant is three times faster than ``exp``.
 """
 
 from __future__ import annotations

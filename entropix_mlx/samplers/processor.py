@@ -47,8 +47,7 @@ def sampler(
         **given: sampling parameters, such as ``temperature=0.5``.
 
     Raises:
-        SamplerError: no such sampler, or a parameter that it does not take.
-        ProfileError: no such profile, or a bad one.
+        SamplerError, ProfileError: as of `make_sampler`.
     """
     sampler = make_sampler(name, profile, given)
     chosen_seed = secrets.randbits(32) if seed is None else seed
