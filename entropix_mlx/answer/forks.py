@@ -1,19 +1,16 @@
 """Forks: several branches are followed from a position, compared, and one becomes the text.
 
 All branches use the randomness of the position they are at, so a branch is what would have been
-generated, had its first token been drawn.
-
-Branches are compared with the first one, position by position over the tokens that both have,
-because the tokens of one position have something in common: at a fork's own position every token is
-improbable. With x_t the log probability of a branch's token t, and m tokens in common:
+generated, had its first token been drawn. They are compared with the first one, position by
+position. With x_t the log probability of a branch's token t, and m tokens in common:
 
     d_t   = x_t of the branch − x_t of the first
     lead  = mean of d_t                                     nats a token
     s²    = Σ (d_t − lead)² / Σ (m − 1), over all branches  the variance of a single token
     error = s / √m                                          the standard error of the lead
 
-That is the paired comparison of two means, with one variance for the whole fork: a branch may have
-few tokens, from which alone no variance can be estimated.
+That is the paired comparison of two means, with one variance for the whole fork, since a branch may
+have few tokens.
 """
 
 from __future__ import annotations
@@ -37,6 +34,8 @@ if TYPE_CHECKING:
 
 
 class Forks:
+    """The intervention that forks where the strategy is `branch`."""
+
     def __init__(
         self,
         rule: BranchStrategy,
@@ -155,6 +154,8 @@ class ForkTrial:
 
 
 class GrowingBranch:
+    """A branch, up to its end or the depth that all may have."""
+
     def __init__(self, first: Row, ends: Ends, depth: int) -> None:
         self.rows: list[Row] = []
         self.living = True

@@ -40,6 +40,8 @@ _QUOTES = str.maketrans('“”„‟"', "‘’‚‛'")
 
 
 class Retrieval:
+    """The intervention that quotes passages."""
+
     def __init__(
         self, rule: RetrievalRule, tokenizer: TokenizerWrapper, retrieve: Retrieve
     ) -> None:

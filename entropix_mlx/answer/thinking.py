@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 class Thinking:
+    """The intervention that inserts thoughts."""
+
     def __init__(
         self, rule: Think, tokenizer: TokenizerWrapper, vocab_size: int, turn: int = 0
     ) -> None:

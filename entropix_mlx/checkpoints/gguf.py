@@ -240,7 +240,7 @@ _LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
-"""What GGUF does not store of Llama 3's scaling; it has been the same in all models so far."""
+"""What GGUF does not store of Llama 3's scaling: the same in all models so far."""
 _LAYERS_OF_GEMMA3_27B = 62  # by which llama.cpp knows it: it scales queries by another width
 
 

@@ -19,6 +19,8 @@ DOWNLOAD_DEMO = f"entropix models --download {DEMO_NAME}"
 
 @dataclass(frozen=True)
 class ModelOffer:
+    """A model that can be downloaded."""
+
     name: str  # a hub id, or `DEMO_NAME`
     nbytes: int  # of the download, approximately
     memory: int  # bytes that a machine should have for it, beside everything else that runs

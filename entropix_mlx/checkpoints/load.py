@@ -55,8 +55,9 @@ class Extras:
 
     adapter_path: str | Path | None = None  # a folder of LoRA or DoRA weights, as mlx-lm writes it
     extra_eos_tokens: tuple[str, ...] = ()  # tokens that end an answer beside those of the model
-    chat_template_config: Mapping[str, Any] = field(default_factory=dict)
-    """Variables for the chat template, such as ``{"enable_thinking": False}``."""
+    chat_template_config: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # the template's variables
     kv_bits: int | None = None  # bits a number of the KV cache; None does not quantize it
     kv_group_size: int = 64  # numbers of the KV cache that share a scale
     quantized_kv_start: int = 0  # tokens after which the cache is quantized

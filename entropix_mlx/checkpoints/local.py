@@ -18,6 +18,8 @@ from .translation import language_part, limited, translated
 
 @dataclass(frozen=True)
 class LocalModel:
+    """A model on this machine, which may be unable to run here."""
+
     name: str  # what `load` takes: a hub id or a path
     path: Path
     nbytes: int  # on the disk

@@ -50,7 +50,7 @@ SHARED_CHUNK = 4  # times as short are the chunks of a prompt for which running 
 class Batch:
     """Answers on one model. It belongs on the thread that loaded the model.
 
-    Use it as a context manager: it ends all answers when it is left.
+    As a context manager, it ends all answers when it is left.
     """
 
     def __init__(

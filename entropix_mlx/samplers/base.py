@@ -40,10 +40,8 @@ class Plan(NamedTuple):
 
 PARAMETERS = 5  # how many there are
 Rule = Callable[..., Plan]
-"""Plans a position: a function of a module, the same object for every profile.
-
-It gets what was measured and the sampler's numbers. It knows nothing of interventions: where no
-thinking text may be inserted, the host calls the strategy `think` by another name."""
+"""Plans a position from what was measured and the sampler's numbers: a function of a module. Where
+no thinking text may be inserted, the host calls the strategy `think` by another name."""
 
 
 class Drawing(NamedTuple):
@@ -68,8 +66,7 @@ class Sampler:
     profile: Profile
     rule: Rule
     numbers: Any = ()
-    """What the rule computes with: an array, or a tuple or dictionary of arrays. They are inputs of
-    the compiled rule, so that another threshold compiles nothing."""
+    """Arrays that the rule computes with: inputs, so that another threshold compiles nothing."""
     drawing: Drawing = Drawing()
     penalties: Penalties | None = None  # what changes the logits that are drawn from
 

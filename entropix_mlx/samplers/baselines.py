@@ -18,8 +18,7 @@ from .base import TOP_K_OFF, Drawing, Plan, Rule, Sampler, constant_plan
 from .metrics import LARGEST_GAP, MIN_TEMPERATURE, Measured, relative_probability
 
 Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan]
-"""Changes a plan of fixed parameters; it gets what was measured and the sampler's own options, each
-of them an array, so that other options compile nothing anew."""
+"""Changes a plan of fixed parameters by what was measured and the sampler's options, as arrays."""
 
 
 def build(
@@ -29,8 +28,7 @@ def build(
 
     Args:
         name: the sampler's.
-        profile: the defaults in ``[baselines]``, of which `top_p` and `min_p` have one of their
-            own, and the options that `adjust` gets.
+        profile: the defaults in ``[baselines]``, and the options that `adjust` gets.
         given: parameters that replace or join the defaults.
         adjust: what makes a position's plan of them; that of `name` in `ADJUSTMENTS` by default.
     """

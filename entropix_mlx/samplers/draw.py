@@ -8,8 +8,7 @@
    token is the first one with C > u · total. (Gumbel noise would need a random number a token.)
 
 Only a top-k or top-p needs tokens in order. Then the best `max_top_k` are sorted, and the weights
-of all others only summed, for top-p's total. With min-p alone nothing is sorted; see
-`_draw_unranked`.
+of all others only summed, for top-p's total.
 
 The uniforms come from a hash of (seed, position, draw), computed on the host, so that a position's
 draw never depends on what was queued, rolled back or batched before it.
