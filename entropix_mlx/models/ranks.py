@@ -1,9 +1,8 @@
 """Several ranks: processes that compute one model together, as ``mlx.launch`` starts them.
 
 Every rank runs the same program on the same input with the same seed, and so decides the same.
-mlx-lm's ``shard`` gives each rank some heads and a part of each feed-forward network, and
-`gather_heads` puts the attention scores together. Only rank 0 prints. What one rank alone knows,
-such as a request or a time, is shared before it decides anything.
+mlx-lm's ``shard`` gives each rank some heads and a part of each feed-forward network. Only rank 0
+prints. What it alone knows, such as a request or a time, is shared before it decides anything.
 """
 
 from __future__ import annotations
