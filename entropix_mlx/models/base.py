@@ -115,8 +115,8 @@ class LanguageModel:
         self.can_batch = False
 
     def block_cost(self, length: int) -> float:
-        """Return the time of a pass of so many tokens, in passes of one: measured at the first call,
-        the same on all ranks."""
+        """Return the time of a pass of so many tokens, in passes of one; measured once, and the
+        same on all ranks."""
         if length not in self._block_costs:
             one, block = self._seconds(1), self._seconds(length)
             self._block_costs[length] = share(block / one, self.group)
