@@ -45,7 +45,9 @@ def test_in_a_pipe_the_command_is_named(entropix, command):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("typed", "code"), [("\n", 0), ("Y\n", 0), ("no\n", 2), ("", 2)])
+@pytest.mark.parametrize(
+    ("typed", "code"), [("\n", 0), ("1\n", 0), ("99\nx\n1\n", 0), ("q\n", 2), ("", 2)]
+)
 def test_a_terminal_is_asked(entropix, downloads, monkeypatch, typed, code):
     monkeypatch.setattr("sys.stdin", Terminal(typed))
     monkeypatch.setattr("sys.stderr", Terminal())
@@ -69,7 +71,7 @@ def test_chat_asks_before_it_opens_its_screen():
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
-    os.write(ours, b"n\n")
+    os.write(ours, b"q\n")
     while b"no model was chosen" not in shown:
         shown += os.read(ours, 1000)
     assert process.wait(60) == 2

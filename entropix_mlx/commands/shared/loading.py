@@ -23,6 +23,7 @@ from .options import ModelOptions
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ...checkpoints.hub import ModelOffer
     from ...checkpoints.load import Extras
     from ...models.base import LanguageModel
 
@@ -96,15 +97,14 @@ def trace_header(
 
 
 def with_model(model: ModelOptions) -> ModelOptions:
-    """Return the options with a model: where none was named and none is here, the demo model.
-
-    On a terminal the user is asked.
+    """Return the options with a model: where none was named and none is here, a user at a terminal
+    chooses one, which is downloaded.
 
     Raises:
         ModelNotFoundError: there is none, and nobody to ask, or nobody who wants one.
         DownloadError: it cannot be downloaded.
     """
-    from ...checkpoints.hub import DEMO_NAME, default_model
+    from ...checkpoints.hub import default_model
     from ...models.ranks import launched
 
     if model.model is not None or launched() is not None:
@@ -114,12 +114,27 @@ def with_model(model: ModelOptions) -> ModelOptions:
     except ModelNotFoundError:
         if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
             raise
-    output.report("no model was named, and none is here to begin with. Download the demo model")
-    output.report("(93 MB), which shows everything and is often wrong? [Y/n] ", end="")
-    line = sys.stdin.readline(LONGEST_ANSWER)
-    if not line or line.strip().lower() not in ("", "y", "yes"):
-        raise ModelNotFoundError("no model was chosen: name one with --model, or choose later")
-    return replace(model, model=download_model(DEMO_NAME))
+    return replace(model, model=download_model(_choose_offer().name))
+
+
+def _choose_offer() -> ModelOffer:
+    """Ask which of the models that fit into the memory to download."""
+    from ...checkpoints.hub import fitting_offers
+    from ...diagnosis.checks import memory
+
+    offers = fitting_offers(memory())
+    output.report("no model was named, and none is here to begin with; these can be had:")
+    for number, offer in enumerate(offers, 1):
+        size = f"{offer.nbytes / 1e9:.1f} GB, {offer.memory / 1e9:.0f} GB of memory"
+        output.report(f"{number}  {offer.name}: {size}; {offer.purpose}")
+    while True:
+        output.report(f"which one? 1 to {len(offers)}, Enter for 1, q for none: ", end="")
+        line = sys.stdin.readline(LONGEST_ANSWER)
+        answer = line.strip() or "1"
+        if line and answer in map(str, range(1, len(offers) + 1)):
+            return offers[int(answer) - 1]
+        if not line or answer == "q":
+            raise ModelNotFoundError("no model was chosen: name one with --model, or choose later")
 
 
 def download_model(name: str) -> str:
