@@ -5,6 +5,7 @@ differ in one token, so that an answer to another one of them would not be notic
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -105,12 +106,14 @@ def test_the_prompts_were_told_apart(models, byte_tokenizer, check, known, kind)
     assert len({tuple(step.token for step in steps) for steps in known[kind, "plain"]}) > 1
 
 
-@pytest.mark.parametrize("size", SHARED.values())
+@pytest.mark.parametrize(
+    ("size", "asked"), [(1, "plain"), (2, "plain"), (4, "plain"), (2, "forks"), (4, "constraint")]
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_servers_answers_from_its_prompt_cache(models, byte_tokenizer, check, kind, size):
+def test_a_servers_answers_from_its_prompt_cache(models, byte_tokenizer, check, kind, size, asked):
     """Each prompt is asked twice with `n` of 2, and all once more when their texts are cached."""
     cache = PromptCache(2**28)
-    resolved = PLAIN.resolved(models[kind].config)
+    resolved = replace(PLAIN, **ASKED[asked]).resolved(models[kind].config)
     for _ in range(2):
         with Runner(models[kind], byte_tokenizer, size=size, cache=cache) as runner:
             added = [runner.add(prompt, resolved) for prompt in PROMPTS for _ in range(2)]
@@ -119,8 +122,8 @@ def test_a_servers_answers_from_its_prompt_cache(models, byte_tokenizer, check, 
                 for sequence, step in runner.advance():
                     steps[sequence].append(step)
         found = list(steps.values())
-        check(kind, "plain", found[::2])
-        check(kind, "plain", found[1::2])
+        check(kind, asked, found[::2])
+        check(kind, asked, found[1::2])
     assert any(sequence.cached for sequence in added)
 
 
