@@ -109,14 +109,6 @@ def test_where_nothing_can_be_written_answers_go_on(model, byte_tokenizer):
     assert len(answer(model, byte_tokenizer, prompts=2)) > 2
 
 
-def test_attention_need_not_be_measured(model, counts):
-    rows = json.loads(counts.file.read_text())
-    counts.file.write_text(json.dumps([[h, v, m, -10_000, n] for h, v, m, _, n in rows]))
-    solved = TokenCounts(model.config).profile("tiny").adaptive
-    assert solved.temperature_attention == Profile.load().adaptive.temperature_attention
-    assert solved.temperature_logits != Profile.load().adaptive.temperature_logits
-
-
 def test_a_chat_uses_them_from_the_next_answer_on(model, byte_tokenizer, counts, monkeypatch):
     monkeypatch.setattr(
         "entropix_mlx.chat.local.conversation_prompt", lambda *_: list(b"Hi there, how are you?")

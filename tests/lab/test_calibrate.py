@@ -2,10 +2,7 @@
 
 import os
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from entropix_mlx import Profile, cli
 from entropix_mlx.errors import ProfileError
@@ -13,47 +10,13 @@ from entropix_mlx.lab.calibrate import (
     PromptSet,
     builtin_prompts,
     calibrate,
-    solve,
 )
 from entropix_mlx.models.config import fingerprint
 from entropix_mlx.profiles.profile import profile_for, resolve, user_folder
-from entropix_mlx.profiles.tree import classify
 from entropix_mlx.profiles.writing import to_toml, write_profile
 from tests.conftest import make_tiny_model
-from tests.steps import make_step
 
 pytestmark = pytest.mark.slow
-
-TARGETS = Profile.load().targets
-
-
-def a_distribution(seed, count=3000):
-    """Entropies and varentropies that go together, as a language model's do."""
-    rng = np.random.default_rng(seed)
-    entropy = rng.gamma(1.2, 2.0, count)
-    varentropy = entropy * rng.gamma(3.0, 0.8, count)
-    return entropy, varentropy, np.exp(-entropy) * rng.uniform(0.2, 1.0, count)
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=20, deadline=None)
-def test_each_strategy_gets_its_share(seed):
-    entropy, varentropy, margin = a_distribution(seed)
-    profile = Profile.load().replace({"thresholds": solve(entropy, varentropy, margin, TARGETS)})
-    rows = zip(entropy.tolist(), varentropy.tolist(), margin.tolist(), strict=True)
-    strategies = classify(
-        [make_step(n, "", entropy=h, varentropy=v, margin=m) for n, (h, v, m) in enumerate(rows)],
-        profile,
-    )
-    for name in ("argmax", "think", "branch", "resample"):
-        share = strategies.count(name) / len(strategies)
-        assert share == pytest.approx(getattr(TARGETS, name), abs=0.005), name
-
-
-@pytest.mark.parametrize("value", [0.0, 3.0])
-def test_a_degenerate_model_still_gets_a_profile(value):
-    values = np.full(50, value)
-    Profile.load().replace({"thresholds": solve(values, values, values, TARGETS)})
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def answer_prompts(
     from ...answer.hooks import Hooks
     from ...api.batch import batch_generate
 
-    resolve(tasks[0].settings, model)
+    resolve(tasks[0].settings, model, many=True)
     passages = Notes(notes) if notes else None
     tokens: dict[int, list[int]] = {}
     for line in {task.prompt.line: task.prompt for task in tasks}.values():

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import get_ident, main_thread
 from typing import TYPE_CHECKING
@@ -55,14 +56,17 @@ def extras(options: ModelOptions) -> Extras:
     )
 
 
-def resolve(settings: Settings, model: LanguageModel) -> ResolvedSettings:
-    """Return the settings of an answer; where no profile fits the model, say so, and learn it."""
+def resolve(settings: Settings, model: LanguageModel, many: bool = False) -> ResolvedSettings:
+    """Return the settings of an answer; where no profile fits the model, say so, and learn it.
+
+    Among many answers, it is said as soon as enough is learned, else by the next command.
+    """
     resolved = settings.resolved(model.config)
     automatic = settings.profile == AUTO and SAMPLERS[settings.sampler].tree
     if automatic and not resolved.profile.calibration:
         from ...api.learned import OFFER, learn
 
-        counts = learn(model)
+        counts = learn(model, partial(output.info, OFFER) if many else None)
         output.info(
             OFFER
             if counts is not None and counts.ready
