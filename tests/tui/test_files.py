@@ -129,7 +129,7 @@ def with_models(make_chat, monkeypatch):
         LocalModel("huge", "huge", 10**12, "bfloat16", 4096, "needs 1000 GB of memory"),
         LocalModel("gone", "gone", 10**8, "float32", 4096, None),
     ]
-    monkeypatch.setattr("entropix_mlx.checkpoints.local.inventory", lambda: entries)
+    monkeypatch.setattr("entropix_mlx.chat.local.inventory", lambda: entries)
     gate = threading.Event()
 
     def load_named(name):
