@@ -34,8 +34,12 @@ COMMANDS = {
 }
 """The commands: module and function in `commands`, and the purpose."""
 
-FEW_FILES = "not allowed to raise maximum limit"
-"""Of Python, where mlx-lm's import raises the number of open files above what may be had."""
+SURROUNDINGS = {
+    "not allowed to raise maximum limit": "mlx-lm needs 4,096 open files: ulimit -Hn 4096",
+    "determine home directory": "you have no home folder: set HOME",
+    "determine the home directory": "you have no home folder: set HOME",
+}
+"""What libraries say about where they run, and the sentence for it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,11 +80,11 @@ def _run(words: Sequence[str]) -> int:
             return int(command(*bound.args, **bound.kwargs) or 0)
     try:
         return int(command(*bound.args, **bound.kwargs) or 0)
-    except ValueError as error:
-        if str(error) != FEW_FILES:
-            raise
-        why = "mlx-lm needs 4,096 open files: raise the limit by ulimit -Hn 4096"
-        raise SettingsError(why) from error
+    except (ValueError, RuntimeError) as error:
+        for said, sentence in SURROUNDINGS.items():
+            if said in str(error):
+                raise SettingsError(sentence) from error
+        raise
 
 
 def build_app() -> App:

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import pwd
 import resource
 import signal
 import struct
@@ -108,6 +109,17 @@ def test_an_odd_environment_is_no_traceback(entropix, tiny_folder, monkeypatch, 
     code, _, err = entropix(*ASKS, "--model", tiny_folder)
     assert code in (0, 2), err
     assert "Traceback" not in err
+
+
+def test_who_has_no_home_folder_is_told(entropix, monkeypatch):
+    def unknown(_):
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    code, _, err = entropix("models")
+    assert (code, err.count("entropix: ")) == (2, 1)
 
 
 def gguf_of(*counts):
