@@ -83,7 +83,7 @@ CONFIGURATIONS = [
     ({"vocab_size": 10**12}, WeightsError, "vocab_size"),
     ({"intermediate_size": 64}, UnsupportedModelError, "_proj.weight"),
     ({"vocab_size": 300}, UnsupportedModelError, "embed_tokens.weight"),
-    ({"hidden_size": ...}, UnsupportedModelError, "shape"),
+    ({"hidden_size": ...}, UnsupportedModelError, "hidden_size"),
     ({"hidden_size": "32"}, UnsupportedModelError, "source"),
     ({"quantization": 4}, UnsupportedModelError, "source"),
     ({"quantization_config": {"quant_method": "gptq", "bits": 3}}, UnsupportedModelError, "bits"),

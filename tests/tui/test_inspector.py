@@ -76,7 +76,7 @@ def test_the_branches_of_a_fork_are_a_tree():
     assert "▸" not in drawn
     long = replace(fork.branches[2], text="word " * 20)
     chosen = replace(fork, branches=(*fork.branches[:2], long))
-    assert "word " * 20 in draw_branches(chosen, 30, 2).plain, "the selected one is whole"
+    assert "word " * 20 in draw_branches(chosen, 30, long).plain, "the selected one is whole"
     assert "word " * 20 not in draw_branches(chosen, 30).plain
     assert "[1]" in draw_leader(fork).plain
     running = draw_branches(chosen, 30, running=True).plain

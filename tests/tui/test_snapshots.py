@@ -25,7 +25,13 @@ TO_A_FORK = ["home", *["right"] * 14]
 def test_screen(snap_compare, keys, theme, size):
     app = make_viewer()
     app.theme = theme
-    assert snap_compare(app, press=keys, terminal_size=size)
+
+    async def press(pilot):
+        await pilot.press(*keys)
+        pilot.app.clear_notifications()  # whose number depends on how fast the machine is
+        await pilot.pause()
+
+    assert snap_compare(app, run_before=press, terminal_size=size)
 
 
 def test_tuning(snap_compare):
