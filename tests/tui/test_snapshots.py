@@ -23,15 +23,12 @@ TO_A_FORK = ["home", *["right"] * 14]
     ids=["gauges", "inspector", "glyphs", "help"],
 )
 def test_screen(snap_compare, keys, theme, size):
-    app = make_viewer()
-    app.theme = theme
-
     async def press(pilot):
+        pilot.app.theme = theme
         await pilot.press(*keys)
-        pilot.app.clear_notifications()  # whose number depends on how fast the machine is
-        await pilot.pause()
+        pilot.app.clear_notifications()  # their number depends on the speed of the machine
 
-    assert snap_compare(app, run_before=press, terminal_size=size)
+    assert snap_compare(make_viewer(), run_before=press, terminal_size=size)
 
 
 def test_tuning(snap_compare):
